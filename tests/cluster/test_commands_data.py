@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.command_suite import fresh, new_topic
-from tests.support.data_command_suite import DataCommandSuite, consumed, produce, run
+from tests.support.data_command_suite import DataCommandSuite, consumed, produce, run, values
 from tests.support.retention import RETENTION_DOES_NOT_RUN
 
 OVERRIDES = {
@@ -128,6 +128,12 @@ def test_letters_go_back_once_to_where_they_came_from(cluster: BrokerCluster) ->
         post(servers, f"{name}.dlq", (b"k", b"new", letter_headers(topic, 9, -1)))
         assert replayed(servers, name)[0]["letters"] == 1
         assert {record.get("value") for record in consumed(servers, topic)} == {None, "x", "new"}
+        # More than are sent at a time: their order stays.
+        numbers = [str(number) for number in range(1_200)]
+        headers = letter_headers(topic, 0, -1)
+        post(servers, f"{name}.dlq", *((b"k", number.encode(), headers) for number in numbers))
+        assert replayed(servers, name)[0]["letters"] == len(numbers)
+        assert values(consumed(servers, topic, "--partition", "0"))[-len(numbers) :] == numbers
 
 
 def test_a_letter_that_its_topic_refuses_ends_a_replay_and_none_is_left_out(cluster: BrokerCluster) -> None:

@@ -28,7 +28,7 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
-    from barnabas.client.records import ConsumerRecord, ProducerRecord
+    from barnabas.client.records import ConsumerRecord, ProducerRecord, RecordMetadata
 
 REPLAY_GROUP_PREFIX: Final = "barnabas-replay-"
 """Begins the name of the consumer group that keeps how far the letters of a pipeline were sent back."""
@@ -156,13 +156,7 @@ class _Replay:
         self._found.others += len(letters) - len(mine)
         await self._require({letter.record.topic for _, letter in mine})
         if not self._is_dry:
-            sent = [(record, await self._sent(record, letter)) for record, letter in mine]
-            results = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
-            for (record, _), result in zip(sent, results, strict=True):
-                if isinstance(result, KafkaError | ClientError):
-                    raise self._refused(record, result) from result
-                if isinstance(result, BaseException):
-                    raise result
+            await self._send(mine)
             # In the order of offsets, so that the last of each partition counts.
             done = {record.partition: OffsetAndMetadata(record.offset + 1) for record in records}
             if done:
@@ -170,11 +164,25 @@ class _Replay:
         for _, letter in mine:
             self._found.add(letter)
 
-    async def _sent(self, record: ConsumerRecord, letter: Letter) -> asyncio.Future[object]:
-        try:
-            return await self._producer.send(self._placed(letter.record))  # type: ignore[return-value]
-        except (KafkaError, ClientError) as error:
-            raise self._refused(record, error) from error
+    async def _send(self, letters: Sequence[tuple[ConsumerRecord, Letter]]) -> None:
+        """Returns when all are acknowledged; their order stays. Raises CommandError for the first that is refused, when
+        none is on its way any more.
+        """
+        sent: list[asyncio.Future[RecordMetadata]] = []
+        failure: KafkaError | ClientError | None = None
+        for _, letter in letters:
+            try:
+                sent.append(await self._producer.send(self._placed(letter.record)))
+            except (KafkaError, ClientError) as error:
+                failure = error
+                break
+        results: list[RecordMetadata | BaseException | None]
+        results = [*await asyncio.gather(*sent, return_exceptions=True), failure]
+        for (record, _), result in zip(letters, results, strict=False):
+            if isinstance(result, KafkaError | ClientError):
+                raise self._refused(record, result) from result
+            if isinstance(result, BaseException):
+                raise result
 
     def _placed(self, record: ProducerRecord) -> ProducerRecord:
         """For the partition that it was in; for that of its key where the topic was made again with fewer."""
