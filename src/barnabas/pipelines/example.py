@@ -17,9 +17,9 @@ _EXAMPLE: Final = r"""
 # Create the topics, and some orders to try it with:
 #   barnabas topic create orders revenue --partitions 3
 #   printf '%s\n' \
-#     '{"shop": "Prague", "amount": 12.50, "time": "2026-03-01T09:05:00Z"}' \
-#     '{"shop": "Brno", "amount": 7.25, "time": "2026-03-01T09:40:00Z"}' \
-#     '{"shop": "Prague", "amount": 3.00, "time": "2026-03-01T10:10:00Z"}' | barnabas produce orders
+#     '{"shop": "Prague", "amount": 12.50, "time": "2025-03-01T09:05:00Z"}' \
+#     '{"shop": "Brno", "amount": 7.25, "time": "2025-03-01T09:40:00Z"}' \
+#     '{"shop": "Prague", "amount": 3.00, "time": "2025-03-01T10:10:00Z"}' | barnabas produce orders
 #
 # Check it, run it over the orders that are there now, and look at the result:
 #   barnabas pipeline check FILE
@@ -40,10 +40,12 @@ sources:
     schema: shop STRING, amount DECIMAL(10, 2), time TIMESTAMP
     starting: earliest          # or latest, or a time; later runs go on where the last one ended
     max_records_per_batch: 500000
+    on_error: topic             # a record that does not fit the schema goes to the topic NAME.dlq; or skip, fail
 
 # Each step is one query of Spark SQL over sources and earlier steps.
 steps:
-  # The watermark says how far behind the newest order another may be and still count.
+  # The watermark says how far behind the newest order another may be and still count. An order of more than a day
+  # ahead of now does not; `ahead` says how much may be.
   - name: timed
     sql: SELECT shop, amount, time FROM orders
     watermark: {column: time, delay: 1 hour}
