@@ -68,7 +68,7 @@ def of_cleaner(name: str) -> Look:
 
 
 def of_remote_storage(name: str) -> Look:
-    """A setting that remote storage takes when it begins; a broker without it has it all the same."""
+    """A setting that remote storage takes; a broker without it has it all the same."""
 
     def look(broker: Broker) -> Any:
         return getattr(take(TieredSettings, broker.components.config.values), name)
@@ -114,6 +114,8 @@ LOGS: dict[str, tuple[str, Look, Any]] = {
     "producer.id.expiration.ms": ("54000", producer_expiration_ms, 54_000),
     "remote.fetch.max.wait.ms": ("777", of_remote_storage("fetch_wait_max_ms"), 777),
     "remote.log.index.file.cache.total.size.bytes": ("1234567", of_remote_storage("index_cache_bytes"), 1_234_567),
+    "remote.log.manager.copy.max.bytes.per.second": ("55555", of_remote_storage("copy_bytes_per_second"), 55_555),
+    "remote.log.manager.fetch.max.bytes.per.second": ("44444", of_remote_storage("fetch_bytes_per_second"), 44_444),
     "transaction.partition.verification.enable": ("false", verifies_transactions, False),
 }
 """A value that is not the default, where its owner has it, and what is found there then."""

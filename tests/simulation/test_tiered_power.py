@@ -83,7 +83,7 @@ def writer(promised: Promised, seed: int) -> Main:
                     # Replicas commit what none of them has synced; it may be copied, and all of them lose their power.
                     log.update_high_watermark(log.log_end_offset)
                 if choose.random() < 0.4:
-                    await tiered.manager.run_once()
+                    await tiered.round()
                     promised.copied = max(promised.copied, log.remote_end_offset)
                 if choose.random() < 0.4:
                     await tiered.delete_locally()
@@ -124,10 +124,10 @@ def recovered(promised: Promised, seed: int) -> Main:
             log.update_high_watermark(log.log_end_offset)
             del promised.history[log.log_end_offset :]
             # Remote segments may be gone whose deletion has outlived the checkpoint of the log's start.
-            await tiered.manager.run_once()
+            await tiered.round()
             await check(tiered, promised)
             for _ in range(3):
-                await tiered.manager.run_once()
+                await tiered.round()
                 await tiered.delete_locally()
                 await check(tiered, promised)
             tiered.check_objects()
@@ -137,7 +137,7 @@ def recovered(promised: Promised, seed: int) -> Main:
             await log.flush()
             log.update_high_watermark(log.log_end_offset)
             for _ in range(3):
-                await tiered.manager.run_once()
+                await tiered.round()
                 await tiered.delete_locally()
                 await check(tiered, promised)
             assert log.remote_end_offset >= log.segments.active.base_offset or log.segment_count == 1

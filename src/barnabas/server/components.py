@@ -165,6 +165,8 @@ class BrokerComponents:
             ["num.replica.fetchers"],
             lambda values: self.replica_manager.resize_fetchers(values["num.replica.fetchers"]),
         )
+        if self.remote is not None:
+            self.remote.follow_configs(configs)
         configs.follow_throttle("replica.alter.log.dirs.io.max.bytes.per.second", self.replica_manager.limit_log_moves)
         configs.follow(
             ["max.connections", "max.connections.per.ip"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
@@ -13,13 +13,23 @@ from barnabas.server.shared_services import SharedServices
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.remote_log_manager import RemoteLogManager
 from barnabas.tiered.remote_metrics import RemoteMetrics
+from barnabas.tiered.remote_quotas import RemoteQuotas
 from barnabas.tiered.remote_reads import RemoteReads
 from barnabas.tiered.settings import TieredSettings
 from barnabas.tiered.storage import StorageConfigError, open_store
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.cluster.broker_configs import BrokerConfigs
     from barnabas.cluster.metadata_cache import MetadataCache
+    from barnabas.config.derived import Values
+
+_AT_RUN_TIME: Final = (
+    "remote.fetch.max.wait.ms",
+    "remote.log.index.file.cache.total.size.bytes",
+    "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.fetch.max.bytes.per.second",
+)
 
 
 class RemoteComponents:
@@ -51,10 +61,21 @@ class RemoteComponents:
             ),
         )
         metrics = RemoteMetrics(shared.metrics)
-        self.reads = RemoteReads(shared.host, shared.timers, settings, topic, logger, metrics.fetched)
+        quotas = self._quotas = RemoteQuotas(shared.timers, shared.host.loop.time, settings)
+        metrics.show(quotas)
+        self.reads = RemoteReads(shared.host, shared.timers, settings, topic, quotas.fetch, logger, metrics.fetched)
         self.manager = RemoteLogManager(
-            shared.host, shared.timers, broker_id, settings, topic, self.reads, partitions, metrics, logger
+            shared.host, shared.timers, broker_id, settings, topic, self.reads, partitions, quotas.copy, metrics, logger
         )
+
+    def follow_configs(self, configs: BrokerConfigs) -> None:
+        """Takes what Kafka takes at run time."""
+        configs.follow(_AT_RUN_TIME, self._reconfigure)
+
+    def _reconfigure(self, values: Values) -> None:
+        settings = take(TieredSettings, values)
+        self._quotas.limit(settings)
+        self.reads.reconfigure(settings)
 
     def leadership_changed(self, became_leader: list[Partition], became_follower: list[Partition]) -> None:
         """For the replica manager."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.errors import ClientError
@@ -21,6 +21,7 @@ from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import object_names
 from barnabas.tiered.remote_metrics import RemoteMetrics
+from barnabas.tiered.remote_quotas import RemoteQuota
 from barnabas.tiered.remote_reads import RemoteReads, topic_id_partition
 from barnabas.tiered.remote_retention import Expired, RetentionView, counted_bytes, expired
 from barnabas.tiered.segment_copier import CopyFailedError, SegmentCopier, candidates
@@ -72,10 +73,11 @@ class RemoteLogManager:
         topic: MetadataTopic,
         reads: RemoteReads,
         partitions: Callable[[], Iterable[Partition]],
+        quota: RemoteQuota,
         metrics: RemoteMetrics,
         logger: logging.Logger,
     ) -> None:
-        """`partitions` are those that this broker hosts now."""
+        """`partitions` are those that this broker hosts now, `quota` is that of copies."""
         self._host = host
         self._timers = timers
         self._broker_id = broker_id
@@ -83,6 +85,7 @@ class RemoteLogManager:
         self._topic = topic
         self._reads = reads
         self._partitions = partitions
+        self._quota = quota
         self._metrics = metrics
         self._logger = logger
         self._copier = SegmentCopier(host, broker_id, settings, topic, logger)
@@ -92,17 +95,18 @@ class RemoteLogManager:
         """The leader epoch as of which everything is known that was published before."""
         self._copied_ends: dict[TopicIdPartition, CopiedEnd] = {}
         self._deletions: dict[TopicIdPartition, asyncio.Task[None]] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begins to look for work."""
-        self._task = self._host.loop.create_task(self._run(), name="remote-log-manager")
+        """Begins to look for work: for copies aside, which may have to wait for their quota."""
+        self._tasks = [
+            self._host.loop.create_task(self._run(round_of), name=name)
+            for name, round_of in (("remote-copies", self.copy_once), ("remote-retention", self.expire_once))
+        ]
 
     async def stop(self) -> None:
         """Ends at once: what is being copied is copied anew by the next leader."""
-        tasks = [*self._deletions.values()]
-        if self._task is not None:
-            tasks.append(self._task)
+        tasks = [*self._deletions.values(), *self._tasks]
         for task in tasks:
             task.cancel()
         self._copier.cancel()
@@ -132,21 +136,28 @@ class RemoteLogManager:
 
     # Running.
 
-    async def _run(self) -> None:
+    async def _run(self, round_of: Callable[[], Awaitable[None]]) -> None:
         """Invariant: nothing but `stop` ends this."""
         while True:
             await self._timers.sleep(self._settings.task_interval_ms)
             try:
-                await self.run_once()
+                await round_of()
             except HostClosedError:
                 pass
             except Exception:
                 self._logger.exception("The remote log manager has failed; it goes on after its interval")
 
-    async def run_once(self) -> None:
-        """Looks at every partition once; several at a time."""
-        tiered: list[Partition] = []
+    async def copy_once(self) -> None:
+        """Looks for what can be copied, once in each partition; several at a time."""
+        await self._for_each(self._copy_partition)
+
+    async def expire_once(self) -> None:
+        """Deletes what retention gives up, and has local retention go on; once in each partition, several at a time."""
         self._forget_gone()
+        await self._for_each(self._look_after)
+
+    async def _for_each(self, look: Callable[[Partition, PartitionLog], Awaitable[None]]) -> None:
+        tiered: list[Partition] = []
         for number, partition in enumerate(list(self._partitions()), start=1):
             if partition.log is not None and partition.log.is_tiered and not partition.log.is_closed:
                 tiered.append(partition)
@@ -156,10 +167,25 @@ class RemoteLogManager:
 
         async def work() -> None:
             for partition in waiting:
-                await self._look_after(partition)
+                await self._look_at(partition, look)
 
         threads = self._settings.copier_threads if self._settings.copier_threads > 0 else self._settings.threads
         await asyncio.gather(*(work() for _ in range(min(threads, _AT_ONCE_MAX, len(tiered)))))
+
+    async def _look_at(self, partition: Partition, look: Callable[[Partition, PartitionLog], Awaitable[None]]) -> None:
+        log = partition.log
+        if log is None or log.topic_id is None or log.is_closed:
+            return
+        try:
+            await look(partition, log)
+        except _PASSING as error:
+            self._logger.warning(
+                "Remote storage of %s: %s; trying again", partition.topic_partition, str(error) or "time-out"
+            )
+        except HostClosedError:
+            raise
+        except Exception:
+            self._logger.exception("Remote storage of %s failed", partition.topic_partition)
 
     def _forget_gone(self) -> None:
         here = {partition.topic_partition for partition in self._partitions()}
@@ -170,25 +196,16 @@ class RemoteLogManager:
         for gone in [gone for gone in self._metrics.sizes if gone not in here]:
             del self._metrics.sizes[gone]
 
-    async def _look_after(self, partition: Partition) -> None:
-        log = partition.log
-        if log is None or log.topic_id is None or log.is_closed:
-            return
-        try:
-            cache = await self._caught_up_cache(partition, log)
-            if partition.is_leader:
-                await self._lead(partition, log, cache)
-            else:
-                self._metrics.sizes.pop(partition.topic_partition, None)
-                await self._note_copied(log, cache)
-        except _PASSING as error:
-            self._logger.warning(
-                "Remote storage of %s: %s; trying again", partition.topic_partition, str(error) or "time-out"
-            )
-        except HostClosedError:
-            raise
-        except Exception:
-            self._logger.exception("Remote storage of %s failed", partition.topic_partition)
+    async def _look_after(self, partition: Partition, log: PartitionLog) -> None:
+        is_still_due = _is_led_still(partition, log)
+        cache = await self._caught_up_cache(partition, log)
+        if cache.deletion is not None and partition.is_leader:
+            return  # the topic is being deleted
+        await self._note_copied(log, cache)
+        if not partition.is_leader:
+            self._metrics.sizes.pop(partition.topic_partition, None)
+        elif is_still_due():
+            await self._expire(partition, log, cache, is_still_due)
 
     async def _caught_up_cache(self, partition: Partition, log: PartitionLog) -> RemoteLogMetadataCache:
         """What is known of a partition: once in each leader epoch, all that was published before."""
@@ -212,32 +229,23 @@ class RemoteLogManager:
         log.copied_to(end_offset)
         return end_offset
 
-    async def _lead(self, partition: Partition, log: PartitionLog, cache: RemoteLogMetadataCache) -> None:
-        leader_epoch = partition.leader_epoch
-
-        def is_still_due() -> bool:
-            return (
-                partition.is_leader
-                and partition.leader_epoch == leader_epoch
-                and partition.log is log
-                and not log.is_closed
-            )
-
+    async def _copy_partition(self, partition: Partition, log: PartitionLog) -> None:
+        if not partition.is_leader:
+            return
+        is_still_due = _is_led_still(partition, log)
+        cache = await self._caught_up_cache(partition, log)
         if cache.deletion is not None:
             return  # the topic is being deleted
         copied_to = await self._note_copied(log, cache)
-        meters = self._metrics.of(partition.topic)
         try:
             await self._copy(partition, log, max(copied_to, log.log_start_offset), is_still_due)
         except _PASSING as error:
             # Whether the last record was written is known after everything was read again.
             self._caught_up.pop(topic_id_partition(log), None)
-            meters.copy_errors.count += 1
+            self._metrics.of(partition.topic).copy_errors.count += 1
             self._logger.warning(
                 "Copying of %s was not completed; trying again: %s", partition.topic_partition, str(error) or "time-out"
             )
-        if is_still_due():
-            await self._expire(partition, log, cache, is_still_due)
 
     async def _copy(
         self, partition: Partition, log: PartitionLog, from_offset: int, is_still_due: Callable[[], bool]
@@ -248,6 +256,10 @@ class RemoteLogManager:
         for candidate in candidates(log, from_offset):
             if not is_still_due() or log.log_directory.is_held:
                 return
+            await self._quota.passable()
+            if not is_still_due():
+                return
+            self._quota.record(candidate.segment.size_bytes)
             meters.copy_requests.count += 1
             copied = await self._copier.copy(log, candidate, is_still_due)
             meters.copy_bytes.count += copied.size_bytes
@@ -366,6 +378,21 @@ class RemoteLogManager:
             await self._topic.publish(
                 RemotePartitionDeletion(partition, self._broker_id, self._host.clock.time_ms(), state)
             )
+
+
+def _is_led_still(partition: Partition, log: PartitionLog) -> Callable[[], bool]:
+    """Tells whether this broker leads the partition as it does now."""
+    leader_epoch = partition.leader_epoch
+
+    def is_still_due() -> bool:
+        return (
+            partition.is_leader
+            and partition.leader_epoch == leader_epoch
+            and partition.log is log
+            and not log.is_closed
+        )
+
+    return is_still_due
 
 
 async def _in_turns(steps: Steps[Result]) -> Result:

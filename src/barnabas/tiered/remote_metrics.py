@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from barnabas.kernel.metrics import Meter, MetricName, MetricsRegistry
+from barnabas.tiered.remote_quotas import RemoteQuota, RemoteQuotas
 from barnabas.wire.topics import TopicPartition
 
 _NAMES: Final = {
@@ -16,6 +18,8 @@ _NAMES: Final = {
     "delete_requests": "RemoteDeleteRequestsPerSec",
     "delete_errors": "RemoteDeleteErrorsPerSec",
 }
+
+_MANAGER: Final = "RemoteLogManager"
 
 
 class RemoteTopicMetrics:
@@ -49,6 +53,14 @@ class RemoteMetrics:
             MetricName("kafka.server", "BrokerTopicMetrics", "RemoteLogSizeBytes"), lambda: sum(self.sizes.values())
         )
 
+    def show(self, quotas: RemoteQuotas) -> None:
+        """What passes of each quota, and how long it holds back."""
+        for group, name, quota in (("RLMCopy", "copy", quotas.copy), ("RLMFetch", "fetch", quotas.fetch)):
+            self._metrics.gauge(MetricName("kafka.server", group, "byte-rate"), partial(_byte_rate, quota))
+            throttled = f"remote-{name}-throttle-time"
+            self._metrics.gauge(MetricName("kafka.server", _MANAGER, f"{throttled}-avg"), quota.times.mean_ms)
+            self._metrics.gauge(MetricName("kafka.server", _MANAGER, f"{throttled}-max"), quota.times.largest_ms)
+
     def of(self, topic: str) -> RemoteTopicMetrics:
         """The meters of a topic."""
         found = self._topics.get(topic)
@@ -61,3 +73,7 @@ class RemoteMetrics:
         meters = self.of(topic)
         meters.fetch_requests.count += 1
         meters.fetch_bytes.count += size_bytes
+
+
+def _byte_rate(quota: RemoteQuota) -> float:
+    return quota.byte_rate

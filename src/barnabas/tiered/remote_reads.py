@@ -21,6 +21,7 @@ from barnabas.tiered.lineage import agreed_end_offset
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.object_names import ObjectKind, object_name
+from barnabas.tiered.remote_quotas import RemoteQuota
 from barnabas.tiered.remote_segment import SegmentIndexes, cut_at, find_timestamp, load_indexes, read_batches
 from barnabas.tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from barnabas.tiered.settings import TieredSettings
@@ -51,6 +52,7 @@ class RemoteReads:
         timers: Timers,
         settings: TieredSettings,
         topic: MetadataTopic,
+        quota: RemoteQuota,
         logger: logging.Logger,
         count_fetched: Callable[[str, int], object] = lambda _topic, _size_bytes: None,
     ) -> None:
@@ -58,6 +60,7 @@ class RemoteReads:
         self._timers = timers
         self._settings = settings
         self._topic = topic
+        self._quota = quota
         self._logger = logger
         self._count_fetched = count_fetched
         self._indexes: OrderedDict[RemoteLogSegmentId, SegmentIndexes] = OrderedDict()
@@ -66,15 +69,29 @@ class RemoteReads:
         self._pending = 0
         self._first_open: dict[RemoteLogSegmentId, int] = {}
 
+    def reconfigure(self, settings: TieredSettings) -> None:
+        """Takes other settings: how long a fetch waits, and how large the cache of indexes is."""
+        self._settings = settings
+
     async def read(self, fetch: RemoteFetch) -> RemoteRecords:
-        """What a consumer gets; nothing where that takes longer than `remote.fetch.max.wait.ms`, or too many wait: it
-        comes back. Raises KafkaError: OFFSET_OUT_OF_RANGE, and UNKNOWN_SERVER_ERROR where the storage fails."""
+        """What a consumer gets; nothing where that takes longer than `remote.fetch.max.wait.ms`, also because of the
+        quota, or too many wait: it comes back. Raises KafkaError: OFFSET_OUT_OF_RANGE, and UNKNOWN_SERVER_ERROR where
+        the storage fails."""
+        try:
+            async with asyncio.timeout(self._settings.fetch_wait_max_ms / 1000):
+                await self._quota.passable()
+                found = await self._read_in_time(fetch)
+        except TimeoutError:
+            return RemoteRecords(b"", [])
+        self._quota.record(len(found.data))
+        return found
+
+    async def _read_in_time(self, fetch: RemoteFetch) -> RemoteRecords:
         if self._pending >= self._settings.reads_pending_max:
             return RemoteRecords(b"", [])
         self._pending += 1
         try:
-            async with asyncio.timeout(self._settings.fetch_wait_max_ms / 1000):
-                return await self._read(fetch)
+            return await self._read(fetch)
         except (TimeoutError, OffloadFullError):
             return RemoteRecords(b"", [])
         except (OSError, RecordsError) as error:

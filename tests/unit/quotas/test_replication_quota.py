@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.quotas.replication_quota import UNLIMITED, ReplicationQuota
+from barnabas.quotas.byte_quota import UNLIMITED
+from barnabas.quotas.replication_quota import ReplicationQuota
 from barnabas.quotas.settings import ReplicationQuotaSettings
 from barnabas.wire.topics import TopicPartition
 

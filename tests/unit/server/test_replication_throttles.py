@@ -7,7 +7,7 @@ import logging
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.kernel.metrics import Gauge, MetricsRegistry
-from barnabas.quotas.replication_quota import UNLIMITED
+from barnabas.quotas.byte_quota import UNLIMITED
 from barnabas.server.config import OWN_KEYS, read_server_config
 from barnabas.server.replication_throttles import ReplicationThrottles
 from barnabas.wire.topics import TopicPartition

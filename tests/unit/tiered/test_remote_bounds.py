@@ -22,7 +22,7 @@ def test_only_as_much_of_a_file_is_copied_as_the_segment_had(run: Run) -> None:
         segment = tiered.log.segments.first
         files = tiered.host.files
         files.pwrite(segment.data_descriptor(), b"behind its end", segment.size_bytes)
-        await tiered.manager.run_once()
+        await tiered.round()
         copied = tiered.cache.segments()[0]
         copy = files.open(f"/tier/{object_name(copied, ObjectKind.LOG)}", os.O_RDONLY)
         assert files.size(copy) == segment.size_bytes == copied.size_bytes
@@ -36,9 +36,9 @@ def test_what_was_written_and_not_heard_of_is_read_and_not_copied_again(run: Run
         await fill(tiered, 0, 60)
         outcomes = iter([(True, True), (True, False)])
         tiered.topic.outcome = lambda: next(outcomes, (True, True))
-        await tiered.manager.run_once()
+        await tiered.manager.copy_once()
         assert tiered.log.remote_end_offset == 0, "its last record is in doubt"
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.log.remote_end_offset == tiered.log.segments.active.base_offset
         copied = [segment.start_offset for segment in tiered.cache.segments()]
         assert sorted(set(copied)) == sorted(copied)
@@ -56,7 +56,7 @@ def test_retention_moves_the_start_of_the_log_no_further_than_the_high_watermark
         assert tiered.log.remote_end_offset > 30
         tiered.reconfigure(retention_bytes=1)
         tiered.log.update_high_watermark(30)
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.log.log_start_offset == tiered.log.high_watermark == 30
 
     run(body)
@@ -66,7 +66,7 @@ def test_local_retention_stays_below_the_recovery_point_in_the_checkpoint(run: R
     async def body(tiered: TieredBroker) -> None:
         tiered.reconfigure(local_retention_bytes=0)
         await fill(tiered, 0, 100)
-        await tiered.manager.run_once()
+        await tiered.round()
         now_ms = tiered.host.clock.time_ms()
         assert tiered.log.remote_end_offset > 30
         assert delete_old_segments(tiered.log, now_ms, lambda _: now_ms, 30)
@@ -87,7 +87,7 @@ def test_a_snapshot_that_is_made_anew_has_the_producers_of_the_segment_and_no_ot
         files.unlink(tiered.log.producer_snapshot_path(following.base_offset))
         stranger = records(b"x", base_offset=following.base_offset, producer_id=99, producer_epoch=0, base_sequence=0)
         files.pwrite(segment.data_descriptor(), bytes(stranger), segment.size_bytes)
-        await tiered.manager.run_once()
+        await tiered.round()
         state = await tiered.reads.auxiliary_state(tiered.log, 0, following.base_offset - 1)
         assert state is not None
         assert [(each.producer_id, each.last_offset) for each in state.producers] == [(7, following.base_offset - 1)]
@@ -118,7 +118,7 @@ def test_a_snapshot_is_made_anew_from_the_last_one_however_long_ago_that_was(run
         for lost in bases[2:4]:
             tiered.host.files.unlink(log.producer_snapshot_path(lost))
             log._local_log._snapshots.discard(lost)
-        await tiered.manager.run_once()
+        await tiered.round()
         for base in bases[1:4]:
             state = await tiered.reads.auxiliary_state(log, 0, base - 1)
             assert state is not None

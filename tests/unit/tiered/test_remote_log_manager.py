@@ -55,7 +55,7 @@ async def commit(tiered: TieredBroker) -> None:
 
 async def tier(tiered: TieredBroker) -> None:
     """Copies what can be, and deletes what may be here."""
-    await tiered.manager.run_once()
+    await tiered.round()
     await tiered.delete_locally()
     assert tiered.log.local_log_start_offset > tiered.log.log_start_offset
 
@@ -74,7 +74,7 @@ def test_what_is_copied_is_all_but_the_active_segment_and_is_read_again(run: Run
         assert meters.copy_requests.count == len(tiered.cache.segments()) > 4
         assert meters.fetch_bytes.count > 0
         before = len(tiered.objects())
-        await tiered.manager.run_once()
+        await tiered.round()
         assert len(tiered.objects()) == before, "nothing is copied twice"
 
     run(body)
@@ -84,7 +84,7 @@ def test_nothing_is_copied_that_is_not_stable(run: Run) -> None:
     async def body(tiered: TieredBroker) -> None:
         await fill(tiered, 0, 100)
         tiered.log.update_high_watermark(30)
-        await tiered.manager.run_once()
+        await tiered.round()
         assert 0 < tiered.log.remote_end_offset <= 30
         assert all(segment.end_offset < 30 for segment in tiered.cache.segments())
 
@@ -98,7 +98,7 @@ def test_nothing_is_deleted_here_that_is_not_copied(run: Run) -> None:
         await tiered.delete_locally()
         assert tiered.log.local_log_start_offset == 0
         tiered.log.update_high_watermark(30)
-        await tiered.manager.run_once()
+        await tiered.round()
         await tiered.delete_locally()
         assert 0 < tiered.log.local_log_start_offset <= 30
 
@@ -110,14 +110,14 @@ def test_retention_deletes_remotely_and_moves_the_start_of_the_log(run: Run) -> 
         await fill(tiered, 0, 100)
         await tier(tiered)
         tiered.reconfigure(retention_bytes=6_000)
-        await tiered.manager.run_once()
+        await tiered.round()
         start = tiered.log.log_start_offset
         assert start > 0
         assert [record.offset for record in await tiered.everything()] == list(range(start, 100))
         tiered.check_objects()
         tiered.log.delete_records_to(95)
-        await tiered.manager.run_once()
-        await tiered.manager.run_once()
+        await tiered.round()
+        await tiered.round()
         assert all(segment.end_offset >= 95 for segment in tiered.cache.segments())
         tiered.check_objects()
 
@@ -129,12 +129,12 @@ def test_a_copy_that_fails_leaves_nothing_and_is_made_again(run: Run) -> None:
         await fill(tiered, 0, 60)
         path = tiered.log.segments.first.offset_index.path
         tiered.host.files.rename(path, f"{path}.away")
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.log.remote_end_offset == 0
         assert [segment.state for segment in tiered.cache.segments()] == [RemoteLogSegmentState.COPY_SEGMENT_STARTED]
         assert tiered.metrics.of("flights").copy_errors.count == 1
         tiered.host.files.rename(f"{path}.away", path)
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.log.remote_end_offset == tiered.log.segments.active.base_offset
         tiered.check_objects()
 
@@ -151,13 +151,13 @@ def test_a_leader_that_is_deposed_in_the_middle_says_nothing_more(run: Run) -> N
             return await spawn(entry, argument)
 
         object.__setattr__(tiered.manager._copier._host, "spawn", deposed)
-        await tiered.manager.run_once()
+        await tiered.round()
         object.__setattr__(tiered.manager._copier._host, "spawn", spawn)
         assert [segment.state for segment in tiered.cache.segments()] == [RemoteLogSegmentState.COPY_SEGMENT_STARTED]
         assert tiered.log.remote_end_offset == 0
         tiered.partition.is_leader, tiered.partition.leader_epoch = True, 1
         tiered.log.begin_epoch(1, tiered.log.log_end_offset)
-        await tiered.manager.run_once()
+        await tiered.round()
         tiered.check_objects()
 
     run(body)
@@ -264,7 +264,7 @@ def test_the_start_of_the_log_is_raised_to_what_can_be_read(run: Run) -> None:
         await tiered.manager._delete(first)
         tiered.partition.leader_epoch = 1
         tiered.log.begin_epoch(1, 60)
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.log.log_start_offset == first.end_offset + 1
 
     run(body)
@@ -274,7 +274,7 @@ def test_a_log_without_a_topic_id_is_left_alone(run: Run) -> None:
     async def body(tiered: TieredBroker) -> None:
         await fill(tiered, 0, 60)
         tiered.log._state.topic_id = None
-        await tiered.manager.run_once()
+        await tiered.round()
         assert not tiered.objects()
         tiered.log._state.topic_id = Uuid(bytes(16))
 
@@ -287,7 +287,7 @@ def test_what_was_copied_of_records_that_the_log_has_lost_counts_for_nothing(run
 
     async def body(tiered: TieredBroker) -> None:
         await fill(tiered, 0, 60)
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.log.remote_end_offset > end
         await tiered.log.truncate_to(end)
         tiered.partition.leader_epoch = 1
@@ -302,7 +302,7 @@ def test_what_was_copied_of_records_that_the_log_has_lost_counts_for_nothing(run
             found = await tiered.everything(bytes_max=5_000)
             assert [int(record.value.rstrip(b".")) for record in found if record.value] == expected
         copied = len(tiered.cache.segments())
-        await tiered.manager.run_once()
+        await tiered.round()
         assert len(tiered.cache.segments()) == copied, "nothing is copied again and again"
 
     run(body)
@@ -314,7 +314,7 @@ def test_records_before_the_first_leader_epoch_are_not_copied_again_and_again(ru
         tiered.log._state.leader_epochs.clear()
         tiered.log._state.leader_epochs.assign(0, 5)
         for _ in range(3):
-            await tiered.manager.run_once()
+            await tiered.round()
         assert not tiered.cache.segments()
         assert tiered.log.remote_end_offset == 0
         assert tiered.metrics.of("flights").copy_errors.count == 3
@@ -342,12 +342,12 @@ def test_a_copy_that_hangs_is_ended_and_made_again(run: Run, monkeypatch: pytest
 
         monkeypatch.setattr(segment_copier, "_COPY_SECONDS", 2)
         tiered.manager._copier._host = replace(tiered.host, spawn=spawn)  # type: ignore[arg-type]
-        await tiered.manager.run_once()
+        await tiered.round()
         assert signals == [9]
         assert tiered.metrics.of("flights").copy_errors.count == 1
         tiered.manager._copier._host = tiered.host
         await tier(tiered)
-        await tiered.manager.run_once()
+        await tiered.round()
         tiered.check_objects()
 
     run(body)
@@ -388,11 +388,11 @@ def test_a_deletion_that_hangs_is_given_up_and_done_again(run: Run, monkeypatch:
         tiered.reconfigure(retention_bytes=6_000)
         monkeypatch.setattr(remote_log_manager, "_DELETE_SECONDS_MAX", 0.05)
         tiered.manager._host = replace(tiered.host, offload=offload)  # type: ignore[arg-type]
-        await tiered.manager.run_once()
+        await tiered.round()
         assert tiered.metrics.of("flights").delete_errors.count == 1
         assert tiered.objects() == before
         tiered.manager._host = tiered.host
-        await tiered.manager.run_once()
+        await tiered.round()
         assert len(tiered.objects()) < len(before)
 
     run(body)
@@ -402,7 +402,7 @@ def test_what_is_written_in_place_of_what_was_copied_stays_until_it_is_copied_to
     async def body(tiered: TieredBroker) -> None:
         tiered.reconfigure(local_retention_bytes=0, local_retention_ms=0)
         await fill(tiered, 0, 60)
-        await tiered.manager.run_once()
+        await tiered.round()
         await tiered.log.truncate_to(20)
         tiered.partition.leader_epoch = 1
         tiered.log.begin_epoch(1, 20)
@@ -418,7 +418,7 @@ def test_nothing_is_copied_while_the_topic_is_being_deleted(run: Run) -> None:
     async def body(tiered: TieredBroker) -> None:
         await fill(tiered, 0, 60)
         await tiered.manager._say_deletion(tiered.key, RemotePartitionDeleteState.DELETE_PARTITION_MARKED)
-        await tiered.manager.run_once()
+        await tiered.round()
         assert not tiered.objects()
 
     run(body)

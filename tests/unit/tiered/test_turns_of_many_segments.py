@@ -154,7 +154,7 @@ def test_a_round_of_a_leader(
         log: Any = tiered.partition.log
         log.log_directory = tiered.log.log_directory
         log.config = replace(TIERED, retention_bytes=100 * COUNT // 2)
-        await tiered.manager.run_once()
+        await tiered.round()
         total, most = looks.take()
         assert total > COUNT
         assert most <= ALLOWED_PER_TURN
@@ -164,7 +164,7 @@ def test_a_round_of_a_leader(
         assert len(deleted) in ((COUNT // 2, COUNT // 2 + 1) if is_whole else (0, COUNT))
 
         tiered.partition.is_leader = False
-        await tiered.manager.run_once()
+        await tiered.round()
         total, _ = looks.take()
         assert total <= 2, "a follower goes on from what was found"
         await tiered.reads.find_timestamp(log, 1 << 40)

@@ -22,6 +22,7 @@ from barnabas.tiered.metadata_records import decode_metadata, encode_metadata
 from barnabas.tiered.object_names import object_names
 from barnabas.tiered.remote_log_manager import RemoteLogManager
 from barnabas.tiered.remote_metrics import RemoteMetrics
+from barnabas.tiered.remote_quotas import RemoteQuotas
 from barnabas.tiered.remote_reads import RemoteReads
 from barnabas.tiered.segment_metadata import (
     RemoteLogMetadata,
@@ -127,11 +128,13 @@ class TieredBroker:
         self.settings = replace(TieredSettings(), url=REMOTE_URL)
         logger = logging.getLogger("barnabas.tests.tiered")
         self.metrics = RemoteMetrics(MetricsRegistry(host.loop.time))
+        self.quotas = RemoteQuotas(broker.timers, host.loop.time, self.settings)
         self.reads = RemoteReads(
             host,
             broker.timers,
             self.settings,
             self.topic,  # type: ignore[arg-type]
+            self.quotas.fetch,
             logger,
             self.metrics.fetched,
         )
@@ -143,9 +146,15 @@ class TieredBroker:
             self.topic,  # type: ignore[arg-type]
             self.reads,
             lambda: [self.partition],  # type: ignore[list-item]
+            self.quotas.copy,
             self.metrics,
             logger,
         )
+
+    async def round(self) -> None:
+        """What the manager does from time to time."""
+        await self.manager.copy_once()
+        await self.manager.expire_once()
 
     @property
     def key(self) -> TopicIdPartition:
