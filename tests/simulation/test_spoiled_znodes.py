@@ -336,3 +336,40 @@ def test_a_leader_changes_its_isr_again_after_its_state_was_spoiled_and_mended(n
         simulation.run_until(lambda: follower not in isr(), MENDED_SECONDS)
         simulation.network.heal_all()
         simulation.run_until(cluster.is_whole, MENDED_SECONDS)
+
+
+async def create_another(client: Client) -> None:
+    async with Admin(client) as admin:
+        await admin.create_topics([NewTopic("another", 1, 3)], 20_000)
+
+
+@pytest.mark.parametrize("happens", ["nothing", "the controller dies", "all start anew"])
+def test_the_epoch_goes_on_where_somebody_deletes_its_znode(happens: str) -> None:
+    """Brokers obey no lesser epoch, and controllers believe no state of a greater one."""
+    with Simulation(1) as simulation:
+        cluster = Cluster(simulation)
+        simulation.run_until(lambda: cluster.controller() is not None and set(cluster.brokers) == set(BROKERS), 30)
+        cluster.use(begin)
+        for _ in range(2):
+            simulation.run_until(cluster.is_whole, 30)
+            cluster.write(CONTROLLER_PATH, None)
+            simulation.run_for(3.0)
+        simulation.run_until(cluster.is_whole, 30)
+        controller = cluster.controller()
+        assert controller is not None
+        assert cluster.brokers[controller].components.controller.epoch == 3
+        doomed = {"nothing": (), "the controller dies": (controller,), "all start anew": BROKERS}[happens]
+        cluster.write(CONTROLLER_EPOCH_PATH, None)
+        for broker_id in doomed:
+            cluster.kill(broker_id)
+        simulation.run_for(2 * SESSION_TIMEOUT_SECONDS)
+        for broker_id in doomed:
+            cluster.machines[broker_id].restart()
+        simulation.run_until(cluster.is_whole, MENDED_SECONDS)
+        successor = cluster.controller()
+        assert successor is not None
+        # What all have forgotten is in the states, of which the first controller has written most.
+        assert cluster.brokers[successor].components.controller.epoch >= (2 if happens == "all start anew" else 4)
+        cluster.use(create_another)
+        cluster.use(lambda client: produce(client, HEALTHY, SPOILED))
+        cluster.use(check_offsets)

@@ -161,7 +161,7 @@ class Candidacy:
             return
         self.registration = ControllerRegistration(self._settings.broker_id, self._host.clock.time_ms())
         try:
-            elected = await self.run(claim_controllership(self.registration))
+            elected = await self.run(claim_controllership(self.registration, self._ports.heard_epoch()))
         except ControllerMovedError as error:
             self._logger.info("Not elected: %s", error)
             await self.watch_controller()

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from barnabas.controller.effects import ControllerMovedError, Steps, operate, write_as_controller
+from barnabas.controller.effects import (
+    ControllerMovedError,
+    Steps,
+    give_way,
+    operate,
+    pieces,
+    read_children,
+    read_znodes,
+    write_as_controller,
+)
 from barnabas.coordination.errors import (
     BadVersionError,
     MultiFailedError,
@@ -18,8 +27,19 @@ from barnabas.coordination.layout.controller import (
     decode_controller_epoch,
     encode_controller_epoch,
 )
-from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.operations import Check, Create, Delete, Exists, GetData, Multi, SetData, Watcher
+from barnabas.coordination.layout.payload import EPOCH_MAX, LayoutError
+from barnabas.coordination.layout.topics import TOPICS_PATH, PartitionState, partitions_path
+from barnabas.coordination.operations import (
+    Check,
+    Create,
+    Delete,
+    Exists,
+    GetChildren,
+    GetData,
+    Multi,
+    SetData,
+    Watcher,
+)
 from barnabas.coordination.protocol import CreateMode, Stat
 
 INITIAL_EPOCH = 0
@@ -69,12 +89,16 @@ def read_incumbent(watcher: Watcher | None = None) -> Steps[Incumbent | None]:
         return Incumbent(None, found.data, str(error))
 
 
-def claim_controllership(registration: ControllerRegistration) -> Steps[ElectionResult]:
-    """Creates `/controller` and raises the epoch, both or neither.
+def claim_controllership(
+    registration: ControllerRegistration, heard_epoch: int = INITIAL_EPOCH
+) -> Steps[ElectionResult]:
+    """Creates `/controller` and raises the epoch, both or neither. The epoch is above `heard_epoch` too, the greatest
+    that the broker has heard of: brokers obey nobody of a lesser one, whatever the znode holds.
 
     Raises `ControllerMovedError` when another broker was faster.
     """
-    epoch, former = yield from _read_epoch()
+    written, former = yield from _read_epoch()
+    epoch = max(written, heard_epoch) if heard_epoch < EPOCH_MAX else written
     payload = registration.encode()
     claim = Multi(
         (
@@ -97,16 +121,51 @@ def claim_controllership(registration: ControllerRegistration) -> Steps[Election
 
 
 def _read_epoch() -> Steps[tuple[int, Stat]]:
-    """The epoch and the stat of its znode, which is created if missing."""
+    """The epoch and the stat of its znode, which is created if missing: in a new cluster, or where somebody has deleted
+    it.
+    """
     (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
     if isinstance(found, NoNodeError):
-        (made,) = yield from operate([Create(CONTROLLER_EPOCH_PATH, encode_controller_epoch(INITIAL_EPOCH))])
+        epoch = yield from _greatest_epoch_of_states()
+        (made,) = yield from operate([Create(CONTROLLER_EPOCH_PATH, encode_controller_epoch(epoch))])
         if isinstance(made, Exception) and not isinstance(made, NodeExistsError):
             raise made
         (found,) = yield from operate([GetData(CONTROLLER_EPOCH_PATH)])
     if isinstance(found, Exception):
         raise found
     return decode_controller_epoch(found.data), found.stat
+
+
+def _greatest_epoch_of_states() -> Steps[int]:
+    """The greatest epoch of a controller that has written the state of a partition: a controller of a lesser one could
+    not use it. States that cannot be right do not count.
+    """
+    (children,) = yield from operate([GetChildren(TOPICS_PATH)])
+    epoch = INITIAL_EPOCH
+    for topics in pieces([] if isinstance(children, Exception) else sorted(children.names)):
+        roots = [partitions_path(topic) for topic in topics]
+        names = yield from read_children(roots)
+        paths = (
+            f"{root}/{name}/state"
+            for root, found in zip(roots, names, strict=True)
+            if not isinstance(found, Exception)
+            for name in found
+        )
+        for piece in pieces(paths):
+            outcomes = yield from read_znodes(piece)
+            for path, outcome in zip(piece, outcomes, strict=True):
+                if not isinstance(outcome, Exception):
+                    epoch = max(epoch, _epoch_of_state(outcome.data, path))
+            yield from give_way()
+    return epoch
+
+
+def _epoch_of_state(data: bytes | None, path: str) -> int:
+    try:
+        epoch = PartitionState.decode(data, path).controller_epoch
+    except LayoutError:
+        return INITIAL_EPOCH
+    return epoch if epoch < EPOCH_MAX else INITIAL_EPOCH
 
 
 def mend_registration(payload: bytes, epoch_version: int) -> Steps[None]:

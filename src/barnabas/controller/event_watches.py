@@ -11,6 +11,7 @@ from collections.abc import Callable
 from barnabas.controller.term_events import (
     BrokerChange,
     BrokerModifications,
+    ControllerEpochChange,
     IsrChangeNotification,
     LogDirEventNotification,
     PartitionModifications,
@@ -33,6 +34,7 @@ class EventWatches:
     def __init__(self, put: Callable[[TermEvent], None]) -> None:
         self._put = put
         self._is_over = False
+        self.epoch = self._watcher(ANY_CHANGE, ControllerEpochChange())
         self.brokers = self._watcher(EventType.NODE_CHILDREN_CHANGED, BrokerChange())
         self.topics = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicChange())
         self.topic_deletions = self._watcher(EventType.NODE_CHILDREN_CHANGED, TopicDeletion())

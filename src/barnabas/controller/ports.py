@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,3 +62,5 @@ class ControllerPorts:
     connections: BrokerConnections
     features: FinalizedFeatureCache
     told_leadership: ToldLeadership = nothing_was_told
+    heard_epoch: Callable[[], int] = lambda: 0
+    """The greatest epoch of a controller that this broker has heard of."""

@@ -13,7 +13,15 @@ from barnabas.controller.alter_partition import AlterPartitionProcessor
 from barnabas.controller.broker_changes import BrokerChanges
 from barnabas.controller.context import ControllerContext, LiveBroker, ToldLeadership, nothing_was_told
 from barnabas.controller.controller_election import ElectionResult
-from barnabas.controller.effects import ChangeChannels, StateChange, Steps, give_way, pieces
+from barnabas.controller.effects import (
+    ChangeChannels,
+    ControllerMovedError,
+    StateChange,
+    Steps,
+    give_way,
+    operate,
+    pieces,
+)
 from barnabas.controller.features import FeatureUpdate, UpdateOutcomes, set_up_features, update_features
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_brokers import BrokerReader
@@ -32,7 +40,9 @@ from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.layout.cluster import ProducerIdBlock
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH
 from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.operations import Exists
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
@@ -107,6 +117,7 @@ class ControllerTerm:
     def take_over(self) -> Steps[None]:
         """Loads the context, tells every broker, and finds every partition a leader that can have one."""
         context, version = self.context, self.context.epoch_version
+        yield from self.epoch_changed()
         self._are_features_known = yield from self._set_up_features()
         # Loading everything finds what they announce; later announcements fire the watch.
         isr_changes, _ = yield from read_isr_changes(self._watches, self._logger)
@@ -216,6 +227,15 @@ class ControllerTerm:
         return refreshed
 
     # Events of znodes.
+
+    def epoch_changed(self) -> Steps[None]:
+        """The znode of the epoch was written, or deleted: without it no admin request and no write of this term can be
+        done, and the next controller makes it anew. One that was written by somebody else ends the term at the next
+        write. Raises `ControllerMovedError`.
+        """
+        (found,) = yield from operate([Exists(CONTROLLER_EPOCH_PATH, self._watches.epoch)])
+        if found is None:
+            raise ControllerMovedError(f"somebody has deleted {CONTROLLER_EPOCH_PATH}")
 
     def brokers_changed(self) -> Steps[None]:
         yield from self._brokers.process(self._broker_reader)
@@ -382,9 +402,7 @@ class ControllerTerm:
         """Replicas whose log directory has failed go offline; those that answer without error are online again."""
         context = self.context
         if response.error_code:
-            yield (
-                self._error(f"broker {broker_id} refused LeaderAndIsr: {ErrorCode.for_code(response.error_code).name}"),
-            )
+            yield from self._refused(broker_id, "LeaderAndIsr", response.error_code)
             return
         if not self._is_present_life(broker_id, broker_epoch):
             return
@@ -409,8 +427,19 @@ class ControllerTerm:
 
     def update_metadata_answered(self, broker_id: int, response: UpdateMetadataResponse) -> Steps[None]:
         if response.error_code:
-            name = ErrorCode.for_code(response.error_code).name
-            yield (self._error(f"broker {broker_id} refused UpdateMetadata: {name}"),)
+            yield from self._refused(broker_id, "UpdateMetadata", response.error_code)
+
+    def _refused(self, broker_id: int, what: str, error_code: int) -> Steps[None]:
+        """A broker that has heard of a later epoch obeys this controller never again: the next one has another epoch.
+
+        There is a later controller, or somebody has set the znode of the epoch back. Raises `ControllerMovedError`.
+        """
+        code = ErrorCode.for_code(error_code)
+        yield (self._error(f"broker {broker_id} refused {what}: {code.name}"),)
+        if code is ErrorCode.STALE_CONTROLLER_EPOCH:
+            raise ControllerMovedError(
+                f"broker {broker_id} has heard of a controller of a later epoch than {self.context.epoch}"
+            )
 
     def replicas_deleted(
         self, broker_id: int, request: StopReplicaRequest, response: StopReplicaResponse

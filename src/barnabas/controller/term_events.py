@@ -62,6 +62,16 @@ class OneTermEvent(TermEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerEpochChange(TermEvent):
+    """`/controller_epoch` was written or deleted."""
+
+    state = ControllerState.CONTROLLER_CHANGE
+
+    def steps(self, term: ControllerTerm) -> Steps[None]:
+        return term.epoch_changed()
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerChange(TermEvent):
     """Children of `/brokers/ids` came or went."""
 

@@ -12,6 +12,8 @@ class ControllerWatches(Protocol):
     client calls once.
     """
 
+    epoch: Watcher
+    """For the existence of `/controller_epoch`."""
     brokers: Watcher
     """For the children of `/brokers/ids`."""
     topics: Watcher

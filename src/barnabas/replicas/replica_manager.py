@@ -224,6 +224,11 @@ class ReplicaManager:
         return self._fetchers
 
     @property
+    def controller_epoch(self) -> int:
+        """The greatest epoch of a controller that was heard of; 0 where none was."""
+        return self._controllers.epoch
+
+    @property
     def wake_ups(self) -> WakeUps:
         """Tells those who wait for something in a partition."""
         return self._wake_ups

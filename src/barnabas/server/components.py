@@ -387,7 +387,13 @@ class BrokerComponents:
         return Controller(
             shared.host,
             settings,
-            ControllerPorts(self.registration, links, self.features, ToldLeadership(self.metadata_cache)),
+            ControllerPorts(
+                self.registration,
+                links,
+                self.features,
+                ToldLeadership(self.metadata_cache),
+                lambda: self.replica_manager.controller_epoch,
+            ),
             timers=shared.timers,
             logs=shared.logs,
             metrics=shared.metrics,
