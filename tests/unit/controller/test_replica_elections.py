@@ -13,9 +13,11 @@ from barnabas.controller.effects import ControllerMovedError, Effect, GiveWay
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.replica_elections import ElectionOutcomes
 from barnabas.controller.settings import ControllerSettings
+from barnabas.coordination.errors import NoAuthError
 from barnabas.coordination.layout.admin import PREFERRED_REPLICA_ELECTION_PATH, PreferredReplicaElection
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import ReplicaAssignment, TopicAssignment, partition_state_path, topic_path
+from barnabas.coordination.operations import SetData
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import ElectionType, TopicPartition
@@ -148,6 +150,23 @@ def without_leader(*, is_other_live: bool) -> Terms:
         terms.settle()
     assert terms.term.context.with_offline_leader([TopicPartition("t", 0)])
     return terms
+
+
+def test_what_the_coordinator_does_not_let_write_is_told_and_changes_nothing() -> None:
+    terms = terms_with({"t": [(1, 2, 3), (1, 3, 2)]})
+    come_back(terms, 1)
+    t0, t1 = TopicPartition("t", 0), TopicPartition("t", 1)
+    before = state(terms, "t")
+    perform = terms.store._perform
+
+    def refuse(operation: Any) -> Any:
+        if isinstance(operation, SetData) and operation.path == partition_state_path(*t0):
+            raise NoAuthError(operation.path)
+        return perform(operation)
+
+    terms.store._perform = refuse  # type: ignore[method-assign]
+    assert names(elect(terms, PREFERRED, t0, t1)) == {t0: "UNKNOWN_SERVER_ERROR", t1: 1}
+    assert state(terms, "t") == before == terms.term.context.leadership(t0)
 
 
 def test_on_demand_a_replica_leads_that_was_not_in_sync() -> None:
@@ -381,9 +400,17 @@ def test_a_preferred_replica_that_is_not_in_sync_or_not_live_is_left_in_peace() 
     assert len(terms.shell.lines) == lines
 
 
-def test_topics_that_are_deleted_and_partitions_that_are_reassigned_are_left_in_peace() -> None:
+@pytest.mark.parametrize(
+    "moved",
+    [
+        ReplicaAssignment((1, 2, 3), removing_replicas=(3,)),
+        ReplicaAssignment((1, 2, 3), adding_replicas=(3,)),
+        ReplicaAssignment((1, 2, 3), adding_replicas=(1,), removing_replicas=(3,)),
+    ],
+    ids=["removing", "adding", "both"],
+)
+def test_topics_that_are_deleted_and_partitions_that_are_reassigned_are_left_in_peace(moved: ReplicaAssignment) -> None:
     terms = terms_with({"deleted": [(1, 2, 3)], "moved": [(1, 2, 3)], "t": [(1, 2, 3)]})
-    moved = ReplicaAssignment((1, 2, 3), removing_replicas=(3,))
     topic_id = terms.term.context.topic_id("moved")
     come_back(terms, 1)
     terms.store.znodes[topic_path("moved")] = (TopicAssignment({0: moved}, topic_id).encode(), 1)
