@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
 from barnabas.client.fetcher import Fetcher
@@ -21,7 +21,7 @@ from barnabas.client.group_member import GroupMember
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.position_finder import PositionFinder
 from barnabas.client.positions import PartitionState, Position, Positions, PositionState
-from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp
+from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordColumn
 from barnabas.client.settings import ConsumerSettings
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError
@@ -32,6 +32,9 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
+
+
+Taken = TypeVar("Taken")
 
 
 class RebalanceListener(Protocol):
@@ -170,6 +173,17 @@ class Consumer:
         rebalance is due there are no records, and it takes as long as the listener takes. Raises NoOffsetError,
         LogTruncationError and KafkaError for what the user has to decide; polling goes on afterwards.
         """
+        return await self._poll(timeout_ms, records_max, self._fetcher.take)
+
+    async def poll_columns(self, timeout_ms: float, records_max: int | None = None) -> list[RecordColumn]:
+        """As `poll`, for who needs keys and values only: the records come in columns, none of which is empty, for a
+        fifth of the work. Records of one partition are in order, also from one column to the next.
+        """
+        return await self._poll(timeout_ms, records_max, self._fetcher.take_columns)
+
+    async def _poll(
+        self, timeout_ms: float, records_max: int | None, take: Callable[[int], list[Taken]]
+    ) -> list[Taken]:
         self._check_open()
         if self._is_polling:
             raise ClientError("the consumer is already being polled")
@@ -184,7 +198,7 @@ class Consumer:
             self._commit_if_due()
             while True:
                 self._news.clear()
-                records = self._step(count)
+                records = self._step(count, take)
                 if records or not (timer.active or self._is_telling):
                     return records
                 await self._news.wait()
@@ -195,7 +209,7 @@ class Consumer:
                 self._member.turn.clear()
             timer.cancel()
 
-    def _step(self, count: int) -> list[ConsumerRecord]:
+    def _step(self, count: int, take: Callable[[int], list[Taken]]) -> list[Taken]:
         """Starts whatever is to be done in the background, and takes what is there."""
         if self._member is not None and self._has_subscribed:
             self._member.poll()
@@ -207,7 +221,7 @@ class Consumer:
             if errors:
                 raise errors.pop(0)
         is_kept_back = self._has_subscribed and self._member is not None and self._member.keeps_records_back
-        records = [] if is_kept_back else self._fetcher.take(count)
+        records = [] if is_kept_back else take(count)
         self._fetcher.fetch()
         return records
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.fetch_session import SESSION_ERRORS, FetchSession, FetchTarget
 from barnabas.client.fetched import FetchedRecords
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
     from barnabas.client.connections import Lane
     from barnabas.client.positions import PartitionState, Positions
-    from barnabas.client.records import ConsumerRecord
+    from barnabas.client.records import ConsumerRecord, RecordColumn
     from barnabas.client.settings import ConsumerSettings
 
 # The leader is another one, or not known to be one yet: fresh metadata tell.
@@ -42,6 +42,8 @@ _LEADER_CHANGED: Final = frozenset(
 )
 PREFERRED_REPLICA_SECONDS: Final = 300.0
 ERRORS_MAX: Final = 1000
+
+Taken = TypeVar("Taken")
 
 
 class Fetcher:
@@ -96,7 +98,20 @@ class Fetcher:
 
         Raises KafkaError for a partition that cannot be read on, when there is nothing else to give first.
         """
-        taken: list[ConsumerRecord] = []
+        return self._take(count, FetchedRecords.take, len)
+
+    def take_columns(self, count: int) -> list[RecordColumn]:
+        """As `take`: keys and values of up to `count` records."""
+        return self._take(count, FetchedRecords.take_columns, _records_in)
+
+    def _take(
+        self,
+        count: int,
+        give: Callable[[FetchedRecords, int], list[Taken]],
+        records_in: Callable[[list[Taken]], int],
+    ) -> list[Taken]:
+        taken: list[Taken] = []
+        left = count
         for partition, fetched in list(self._fetched.items()):
             state = self._positions.get(partition)
             if state is None or state.generation != fetched.generation:
@@ -105,12 +120,12 @@ class Fetcher:
             if not state.is_fetchable:
                 fetched.detach()
                 continue
-            if len(taken) >= count:
+            if left <= 0:
                 break
             if state.processed is None:
                 state.came_back()  # its position was found during this poll, and nothing was read from there yet
             try:
-                taken += fetched.take(count - len(taken))
+                given = give(fetched, left)
             except ValueError as error:
                 if taken:
                     break  # these are the user's first
@@ -119,6 +134,8 @@ class Fetcher:
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{partition} cannot be read at offset {fetched.next_offset}: {error}; seek past it to go on",
                 ) from error
+            taken += given
+            left -= records_in(given)
             if fetched.next_offset > fetched.fetch_offset:
                 state.consumed(fetched.next_offset, fetched.offset_epoch)
             if fetched.is_at_end:
@@ -287,3 +304,7 @@ class Fetcher:
         for state in states:
             state.retry_at = until
         self._client.timers.call_after(pause_ms + 1, self._on_news)
+
+
+def _records_in(columns: list[RecordColumn]) -> int:
+    return sum(map(len, columns))

@@ -5,6 +5,8 @@ What is made for each record is a tuple: a frozen dataclass takes several times 
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,6 +48,36 @@ class ConsumerRecord(NamedTuple):
     headers: tuple[Header, ...]
     leader_epoch: int
     timestamp_type: TimestampType
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumn:
+    """Keys and values of records of one partition, in order; without `keys` all are null."""
+
+    partition: TopicPartition
+    offsets: Sequence[int]
+    keys: Sequence[bytes | None] | None
+    values: Sequence[bytes | None]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def offset(self) -> int:
+        """Of the first record."""
+        return self.offsets[0]
+
+    def below(self, offset: int) -> RecordColumn:
+        """The records below that offset, which may be none."""
+        end = bisect.bisect_left(self.offsets, offset)
+        keys = None if self.keys is None else self.keys[:end]
+        return RecordColumn(self.partition, self.offsets[:end], keys, self.values[:end])
+
+    def since(self, offset: int) -> RecordColumn:
+        """The records from that offset on, which may be none."""
+        begin = bisect.bisect_left(self.offsets, offset)
+        keys = None if self.keys is None else self.keys[begin:]
+        return RecordColumn(self.partition, self.offsets[begin:], keys, self.values[begin:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from barnabas.wire import crc
 from barnabas.wire.byte_work import WorkSteps, decompress_in_steps
 from barnabas.wire.compression import decompress
 from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType
+from barnabas.wire.record_column_reader import ColumnReader
 from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError
 from barnabas.wire.record_reader import iterate_entries, iterate_records
 from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Record, RecordEntry, TimestampType
@@ -272,6 +273,12 @@ class RecordBatch:
             header.base_timestamp_ms,
             self._log_append_time_ms(),
         )
+
+    def columns(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> ColumnReader:
+        """For who needs keys and values of many records: they are read some at a time. Decompresses at once."""
+        header = self._checked_header()
+        data = bytes(self.payload(decompressed_bytes_max)) if header.record_count else b""
+        return ColumnReader(data, header.record_count, header.base_offset)
 
     def payload_in_steps(self, decompressed_bytes_max: int = DEFAULT_DECOMPRESSED_BYTES_MAX) -> WorkSteps[Buffer]:
         """As `payload`, with decompression as work on bytes."""

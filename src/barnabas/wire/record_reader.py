@@ -47,18 +47,23 @@ def read_long(data: Buffer, position: int, bits: int) -> tuple[int, int]:
 
 
 def iterate_records(
-    data: bytes, record_count: int, base_offset: int, base_timestamp_ms: int, log_append_time_ms: int | None
+    data: bytes,
+    record_count: int,
+    base_offset: int,
+    base_timestamp_ms: int,
+    log_append_time_ms: int | None,
+    first: tuple[int, int] = (0, 0),
 ) -> Iterator[Record]:
     """The records in `data`, which must hold exactly `record_count` of them. `log_append_time_ms` replaces every
-    timestamp where it is given.
+    timestamp where it is given. `first` is the number of the record to begin with, and where it is.
 
     Raises InvalidRecordError at the record that cannot be read.
     """
-    position = 0
+    number, position = first
     make = tuple.__new__
     timestamp = log_append_time_ms if log_append_time_ms is not None else base_timestamp_ms
     try:
-        for _ in range(record_count):
+        for _ in range(number, record_count):
             length = data[position]
             if length < 0x80:
                 length = length >> 1 ^ -(length & 1)

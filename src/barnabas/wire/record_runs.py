@@ -41,6 +41,18 @@ def run_like(data: bytes, begin: int, end: int, number: int, count: int, no_time
     The first of them is `number` and at most `count` are looked at; none are found where there are few. A timestamp
     delta of `no_timestamp_delta` says that a record has none.
     """
+    count = like_records(data, begin, end, number, count)
+    if not count:
+        return _NONE
+    step = end - begin
+    timestamp = behind_varint(data, begin) + 1
+    offset = behind_varint(data, timestamp)
+    columns = [data[place + step : place + step * count + 1 : step] for place in range(timestamp, offset)]
+    return _with_timestamps(columns, number, count, no_timestamp_delta)
+
+
+def like_records(data: bytes, begin: int, end: int, number: int, count: int) -> int:
+    """How many records `run_like` finds: none, or `RUN_MIN` and more."""
     step = end - begin
     timestamp = behind_varint(data, begin) + 1
     offset = behind_varint(data, timestamp)
@@ -51,20 +63,20 @@ def run_like(data: bytes, begin: int, end: int, number: int, count: int, no_time
     has_short_offsets = key - offset == 1
     has_headers = value_end + value_bytes != end - 1
     if has_headers or key - offset > 2 or offset - timestamp > _TIMESTAMP_BYTES_MAX:
-        return _NONE
+        return 0
     count = min(count, (0x40 if has_short_offsets else 0x2000) - number, (len(data) - end) // step)
     for place in (*range(begin, timestamp - 1), *range(key, key_end), *range(value, value_end), end - 1):
         if count < RUN_MIN:
-            return _NONE
+            return 0
         count -= len(data[place + step : place + step * count + 1 : step].lstrip(data[place : place + 1]))
     for place in range(timestamp, offset):
         if count < RUN_MIN:
-            return _NONE
+            return 0
         others = b"\x01" if place == offset - 1 else b"\x00"
         differs = data[place + step : place + step * count + 1 : step].translate(_HIGH_BIT).find(others)
         count = count if differs < 0 else differs
     if count < RUN_MIN:
-        return _NONE
+        return 0
     offsets = data[offset + step : offset + step * count + 1 : step]
     if has_short_offsets:
         is_next = offsets == _OFFSETS_OF_ONE_BYTE[number : number + count]
@@ -76,10 +88,7 @@ def run_like(data: bytes, begin: int, end: int, number: int, count: int, no_time
             offsets == (_LOW_BYTES * len(numbers))[skipped : skipped + count]
             and data[offset + 1 + step : offset + step * count + 2 : step] == high_bytes[skipped : skipped + count]
         )
-    if not is_next:
-        return _NONE
-    columns = [data[place + step : place + step * count + 1 : step] for place in range(timestamp, offset)]
-    return _with_timestamps(columns, number, count, no_timestamp_delta)
+    return count if is_next else 0
 
 
 def _with_timestamps(columns: list[bytes], number: int, count: int, no_timestamp_delta: int) -> Run:

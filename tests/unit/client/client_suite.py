@@ -192,10 +192,18 @@ class ClientSuite:
                         await producer.send(ProducerRecord(topic, b"alone %d" % step, b"key", partition=0))
                     await producer.flush()
                     assert producer.buffered_bytes == 0
+                found: list[bytes | None] = []
                 async with Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST)) as consumer:
                     consumer.assign([TopicPartition(topic, 0)])
                     read = await poll_until(consumer, len(sent))
-                assert [record.value for record in read] == sent
+                    consumer.seek_to_beginning()
+                    async with asyncio.timeout(30):
+                        while len(found) < len(sent):
+                            for column in await consumer.poll_columns(1_000, 70):
+                                assert column.keys == [b"key"] * len(column) or column.keys == (b"key",) * len(column)
+                                assert column.offset == len(found)
+                                found += column.values
+                assert [record.value for record in read] == found == sent
                 assert {record.key for record in read} == {b"key"}
                 for record in read:
                     assert record.headers == (((b"header", b"value"),) if b"alone" not in (record.value or b"") else ())
