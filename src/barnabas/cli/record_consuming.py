@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.consumed_formats import format_of
 from barnabas.cli.output import counted, printable, say
-from barnabas.cli.record_formats import NULL, add_bytes, header_documents, json_line, shown_bytes
-from barnabas.cli.record_templates import template_format
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Edge, Start
 from barnabas.cli.streams import write
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientError
-from barnabas.client.records import ConsumerRecord
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
-from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition
 
-RECORDS_PER_POLL_MAX: Final = 5_000
+RECORDS_PER_POLL_MAX: Final = 10_000
 POLL_MS: Final = 250.0
-_TIMESTAMP_TYPES: Final = {
-    TimestampType.NO_TIMESTAMP_TYPE: None,
-    TimestampType.CREATE_TIME: "CreateTime",
-    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +110,9 @@ class _Reading:
         while not await self._is_at_end():
             self._add_new_partitions()
             wanted = RECORDS_PER_POLL_MAX if plan.records_max is None else plan.records_max - self.count
-            records = await self._poll(min(wanted, RECORDS_PER_POLL_MAX))
-            if records:
-                await self._print(descriptor, records)
+            found = await self._poll(min(wanted, RECORDS_PER_POLL_MAX))
+            if found:
+                await self._print(descriptor, found)
                 last_at = loop.time()
                 if self.count == plan.records_max:
                     break
@@ -128,38 +120,30 @@ class _Reading:
                 return False
         return True
 
-    async def _poll(self, records_max: int) -> list[ConsumerRecord]:
+    async def _poll(self, records_max: int) -> list[Any]:
         timeout_ms = POLL_MS if self._plan.timeout_seconds is None else min(POLL_MS, self._plan.timeout_seconds * 1_000)
         try:
-            return await self._consumer.poll(timeout_ms, records_max)
+            return await self._format.poll(self._consumer, timeout_ms, records_max)
         except ClientError as error:
             raise CommandError(str(error)) from error
 
-    async def _print(self, descriptor: int, records: list[ConsumerRecord]) -> None:
+    async def _print(self, descriptor: int, found: list[Any]) -> None:
         """What could not be written counts as not read, so that a group reads it again."""
         if self._ends:
-            records = self._up_to_the_ends(records)
+            # What came after the ends stays for the next reader of the group. A partition that the topic got only since
+            # the start had its end at 0 then.
+            found, beyond = self._format.below(found, self._ends)
+            for partition in beyond:
+                self._consumer.seek(partition, self._ends.get(partition, 0))
+                self._consumer.pause(partition)
         try:
-            await write(self._client.host.loop, descriptor, self._format(records))
+            await write(self._client.host.loop, descriptor, self._format.lines(found))
         except BaseException:
-            for partition, offset in {record.partition: record.offset for record in reversed(records)}.items():
+            for partition, offset in {each.partition: each.offset for each in reversed(found)}.items():
                 if partition in self._consumer.assignment:
                     self._consumer.seek(partition, offset)
             raise
-        self.count += len(records)
-
-    def _up_to_the_ends(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        """The records that are wanted; what came after the ends stays for the next reader of the group.
-
-        A partition that the topic got only since the start had its end at 0 then.
-        """
-        ends = {record.partition: self._ends.get(record.partition, 0) for record in records}
-        wanted = [record for record in records if record.offset < ends[record.partition]]
-        if len(wanted) < len(records):
-            for partition in {record.partition for record in records if record.offset >= ends[record.partition]}:
-                self._consumer.seek(partition, ends[partition])
-                self._consumer.pause(partition)
-        return wanted
+        self.count += self._format.count(found)
 
     async def _is_at_end(self) -> bool:
         """Whether all partitions that are read here have been read up to where they ended at the start."""
@@ -260,92 +244,3 @@ def _partitions(plan: Plan, known: dict[str, Iterable[int]]) -> list[TopicPartit
             )
         found += [TopicPartition(topic, number) for number in (plan.partitions or there)]
     return found
-
-
-# What is printed.
-
-Format = Callable[[list[ConsumerRecord]], bytes]
-
-
-def _value_format(*, is_terminal: bool) -> Format:
-    """The values, as they are where they are UTF-8; on a terminal with control characters escaped."""
-
-    def lines(records: list[ConsumerRecord]) -> bytes:
-        if is_terminal:
-            return "".join([f"{shown_bytes(record.value)}\n" for record in records]).encode()
-        values = [_NULL_BYTES if record.value is None else record.value for record in records]
-        values.append(b"")
-        return _valid(b"\n".join(values), values)
-
-    return lines
-
-
-def _line_format(*, is_terminal: bool) -> Format:
-    """Key, tab and value."""
-
-    def lines(records: list[ConsumerRecord]) -> bytes:
-        if is_terminal:
-            shown = [f"{shown_bytes(record.key)}\t{shown_bytes(record.value)}\n" for record in records]
-            return "".join(shown).encode()
-        parts = [
-            b"%b\t%b"
-            % (
-                _NULL_BYTES if record.key is None else record.key,
-                _NULL_BYTES if record.value is None else record.value,
-            )
-            for record in records
-        ]
-        parts.append(b"")
-        return _valid(b"\n".join(parts), parts)
-
-    return lines
-
-
-def _json_format(*, is_terminal: bool) -> Format:  # noqa: ARG001 - JSON escapes them always
-    """One object for each record."""
-
-    def lines(records: list[ConsumerRecord]) -> bytes:
-        parts = [json_line(record_document(record)) for record in records]
-        parts.append("")
-        return "\n".join(parts).encode("ascii")
-
-    return lines
-
-
-def record_document(record: ConsumerRecord) -> dict[str, Any]:
-    """A record as JSON has it."""
-    document: dict[str, Any] = {
-        "topic": record.partition.topic,
-        "partition": record.partition.partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        "timestamp_type": _TIMESTAMP_TYPES[record.timestamp_type],
-        "leader_epoch": record.leader_epoch,
-    }
-    add_bytes(document, "key", record.key)
-    add_bytes(document, "value", record.value)
-    document["headers"] = header_documents(record.headers)
-    return document
-
-
-FORMATS: Final[dict[str, Callable[..., Format]]] = {"value": _value_format, "line": _line_format, "json": _json_format}
-
-
-def format_of(line_format: str, *, is_terminal: bool) -> Format:
-    """How records become lines: a name of FORMATS, or a template. Raises ValueError."""
-    named = FORMATS.get(line_format)
-    if named is not None:
-        return named(is_terminal=is_terminal)
-    return template_format(line_format, is_terminal=is_terminal)
-
-
-_NULL_BYTES: Final = NULL.encode()
-
-
-def _valid(joined: bytes, parts: list[bytes]) -> bytes:
-    """The lines, with bytes that are not UTF-8 escaped, each line for itself."""
-    try:
-        joined.decode()
-    except UnicodeDecodeError:
-        return b"\n".join([part.decode("utf-8", "backslashreplace").encode() for part in parts])
-    return joined

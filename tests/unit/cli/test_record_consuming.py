@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 from barnabas.cli.connection import CommandError
 from barnabas.cli.record_consuming import Plan, _Reading
 from barnabas.cli.starts import AtOffset, AtTime, Edge
-from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp
+from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp, RecordColumn
 from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -80,6 +81,14 @@ class ScriptedConsumer:
         for each in records:
             self.positions[each.partition] = each.offset + 1
         return records
+
+    async def poll_columns(self, timeout_ms: float, records_max: int) -> list[RecordColumn]:
+        records = await self.poll(timeout_ms, records_max)
+        runs = itertools.groupby(records, key=lambda each: each.partition)
+        return [
+            RecordColumn(partition, [each.offset for each in run], None, [each.value for each in run])
+            for partition, run in ((partition, list(run)) for partition, run in runs)
+        ]
 
 
 @pytest.fixture

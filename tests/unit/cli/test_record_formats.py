@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
-from barnabas.cli.record_consuming import FORMATS, record_document
+from barnabas.cli.consumed_formats import Columns, Records, format_of, record_document
 from barnabas.cli.record_formats import (
     InputRecord,
     add_bytes,
@@ -16,7 +17,7 @@ from barnabas.cli.record_formats import (
     shown_bytes,
     shown_time,
 )
-from barnabas.client.records import ConsumerRecord
+from barnabas.client.records import ConsumerRecord, RecordColumn
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -31,11 +32,29 @@ def record(
     )
 
 
+def printed(name: str, *, is_terminal: bool) -> Callable[[list[ConsumerRecord]], bytes]:
+    """What a format makes of records, which come as it wants them."""
+    found = format_of(name, is_terminal=is_terminal)
+    if isinstance(found, Records):
+        return found.lines
+    return lambda records: found.lines([column_of([record]) for record in records])
+
+
+def column_of(records: list[ConsumerRecord]) -> RecordColumn:
+    keys = [record.key for record in records]
+    return RecordColumn(
+        records[0].partition,
+        [record.offset for record in records],
+        None if keys.count(None) == len(keys) else keys,
+        [record.value for record in records],
+    )
+
+
 @pytest.mark.parametrize("key", BYTES)
 @pytest.mark.parametrize("value", BYTES)
 def test_what_is_read_as_json_can_be_written_again(key: bytes | None, value: bytes | None) -> None:
     headers = ((b"a", b"1"), (b"a", None), (b"\xff", b"\xfe"))
-    (line,) = FORMATS["json"](is_terminal=False)([record(key, value, headers)]).splitlines()
+    (line,) = printed("json", is_terminal=False)([record(key, value, headers)]).splitlines()
     assert line.isascii()
     assert parse_record(line) == InputRecord(key, value, headers, 2, 1_700_000_000_123)
 
@@ -55,7 +74,7 @@ def test_the_json_of_a_record_says_all_there_is() -> None:
 
 
 def test_values_are_printed_as_they_are_and_escaped_where_they_are_no_text() -> None:
-    lines = FORMATS["value"](is_terminal=False)(
+    lines = printed("value", is_terminal=False)(
         [record(value=value) for value in (b"a\x1b[0m", "ß".encode(), b"\xff!", None)]
     )
     assert lines == "a\x1b[0m\nß\n\\xff!\nnull\n".encode()
@@ -63,19 +82,31 @@ def test_values_are_printed_as_they_are_and_escaped_where_they_are_no_text() -> 
 
 def test_a_terminal_is_not_played_with() -> None:
     for name in ("value", "line", "json"):
-        lines = FORMATS[name](is_terminal=True)([record(b"\x1b]0;k\x07", "\x1b[2J\u202e".encode())])
+        lines = printed(name, is_terminal=True)([record(b"\x1b]0;k\x07", "\x1b[2J\u202e".encode())])
         text = lines.decode()
         assert text.count("\n") == 1
         assert text.replace("\t", "").removesuffix("\n").isprintable()
 
 
 def test_a_line_is_key_tab_and_value() -> None:
-    assert FORMATS["line"](is_terminal=False)([record(), record(None, b"\xff")]) == b"k\tv\nnull\t\\xff\n"
+    assert printed("line", is_terminal=False)([record(), record(None, b"\xff")]) == b"k\tv\nnull\t\\xff\n"
+
+
+def test_columns_of_many_records_are_printed_in_order() -> None:
+    records = [record(None if number % 3 else b"k", b"v%d" % number if number % 5 else None) for number in range(40)]
+    columns = [column_of(records[begin : begin + 7]) for begin in range(0, 40, 7)]
+    for name in ("value", "line"):
+        for is_terminal in (False, True):
+            found = format_of(name, is_terminal=is_terminal)
+            assert isinstance(found, Columns)
+            assert found.lines(columns) == printed(name, is_terminal=is_terminal)(records)
+            assert found.count(columns) == 40
+    assert printed("line", is_terminal=False)(records[:3]) == b"k\tnull\nnull\tv1\nnull\tv2\n"
 
 
 def test_no_records_are_no_lines() -> None:
     for name in ("value", "line", "json"):
-        assert FORMATS[name](is_terminal=False)([]) == b""
+        assert printed(name, is_terminal=False)([]) == b""
 
 
 @pytest.mark.parametrize(
