@@ -26,12 +26,9 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-covera
 BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` -->"
 END: Final = "<!-- end of handlers -->"
 
-_SASL: Final = "there is no SASL yet"
 _TOKENS: Final = "there are no delegation tokens yet"
 _QUOTAS: Final = "there are no quotas yet"
 NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
-    ApiKey.SASL_HANDSHAKE: _SASL,
-    ApiKey.SASL_AUTHENTICATE: _SASL,
     ApiKey.CREATE_DELEGATION_TOKEN: _TOKENS,
     ApiKey.RENEW_DELEGATION_TOKEN: _TOKENS,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _TOKENS,

@@ -19,6 +19,7 @@ from barnabas.kernel.transitions import TransitionTable
 from barnabas.leader.isr import ISR
 from barnabas.sasl.scram_client import SCRAM_CLIENT
 from barnabas.sasl.scram_server import SCRAM_SERVER
+from barnabas.security.login import LOGIN
 from barnabas.server.lifecycle import BROKER
 from barnabas.tiered.segment_metadata import PARTITION_DELETION, SEGMENT
 
@@ -34,6 +35,7 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("A transactional id", "`coordinators/transaction/states.py`", TRANSACTION),
     ("A segment in remote storage", "`tiered/segment_metadata.py`", SEGMENT),
     ("The deletion of a partition in remote storage", "`tiered/segment_metadata.py`", PARTITION_DELETION),
+    ("The login of a connection, to the broker", "`security/login.py`", LOGIN),
     ("A login by SCRAM, to the broker", "`sasl/scram_server.py`", SCRAM_SERVER),
     ("A login by SCRAM, to the client", "`sasl/scram_client.py`", SCRAM_CLIENT),
     ("A broker", "`server/lifecycle.py`", BROKER),

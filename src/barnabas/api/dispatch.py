@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Coroutine
 from types import GeneratorType
 from typing import Any, Final, TypeVar
 
+from barnabas.api.authentication import Authentication, ClientLogin
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.interception import Intercept, InterceptedHandler
 from barnabas.api.registry import FastPathHandler, Handler, Registry
@@ -91,9 +92,11 @@ class Dispatcher:
         metrics: MetricsRegistry,
         steps: StepRunner | None = None,
         authorizer: Authorizer | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
         """`registry` may still be filled afterwards; a handler is looked up when its first request comes. `steps` does
         what is long; all that is long on a loop should share one. Without an `authorizer` everybody may do everything.
+        `authentication` has clients log in, where their listeners ask for it.
         """
         self.authorizer = authorizer
         self._loop = host.loop
@@ -104,6 +107,7 @@ class Dispatcher:
         self._routes: dict[int, _Route] = {}
         self._stand_ins: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._authentication = authentication
 
     @property
     def running(self) -> int:
@@ -141,10 +145,15 @@ class Dispatcher:
         return api_key in _CONTROLLER_APIS
 
     def connection_opened(self, connection: ServerConnection) -> None:
-        """Nothing is kept by connection."""
+        """Its requests come here once its client is known, if its listener asks for a login."""
+        if self._authentication is not None:
+            self._authentication.opened(connection, self.handle)
 
     def connection_closed(self, connection: ServerConnection) -> None:
-        """Nothing is kept by connection; requests that run go on, and their answers are dropped."""
+        """Requests that run go on, and their answers are dropped."""
+        login: ClientLogin | None = connection.login
+        if login is not None:
+            login.closed()
 
     def handle(
         self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int

@@ -11,6 +11,12 @@ class ConnectionLostError(ConnectionError):
     """The connection ended, or was ended by us, before the response had come; the request may have been processed."""
 
 
+class AuthenticationFailedError(ConnectionLostError):
+    """The broker refused our login, or could not show that it is the one that has our credentials. It has no secret in
+    it. Another attempt is in vain until somebody changes something.
+    """
+
+
 class RequestTimeoutError(TimeoutError):
     """The response did not come in time. The connection is closed, because the response may still arrive."""
 

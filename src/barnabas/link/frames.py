@@ -87,6 +87,10 @@ class FrameReceiver:
         self.large_bytes = 0
         """The size of the frame that is received into a large buffer; 0 while there is none."""
 
+    def limit(self, frame_bytes_max: int) -> None:
+        """A frame that begins from now on must not be larger."""
+        self._frame_bytes_max = frame_bytes_max
+
     @property
     def is_full(self) -> bool:
         """Nothing can be received before what is there has been delivered: `target()` would be empty."""

@@ -29,7 +29,13 @@ from barnabas.link.client import (
     decoding_view,
     encoding,
 )
-from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError, UnsupportedVersionError
+from barnabas.link.errors import (
+    AuthenticationFailedError,
+    ConnectionLostError,
+    InFlightLimitError,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+)
 from barnabas.link.limits import check_positive
 from barnabas.wire import codec
 from barnabas.wire.primitives import Buffer, ProtocolError
@@ -40,8 +46,10 @@ if TYPE_CHECKING:
     from barnabas.kernel.steps import StepRunner
     from barnabas.kernel.timers import Timer
     from barnabas.link.connection import LinkContext
+    from barnabas.link.login import LinkLogin
 
 _JITTER: Final = 0.2
+_SHARE_OF_LIFETIME: Final = (0.85, 0.95)
 _EXPONENT_MAX: Final = 30
 _SOFTWARE_NAME: Final = "barnabas"
 _NOTHING_KNOWN: Final[Mapping[int, tuple[int, int]]] = {}
@@ -110,9 +118,11 @@ class Outgoing:
         settings: OutgoingSettings | None = None,
         is_control: bool = False,
         learns_versions: bool = False,
+        login: LinkLogin | None = None,
     ) -> None:
         """Does nothing yet. `random` is the host's, for jitter; with `is_control` answers are handled ahead of data;
-        with `learns_versions` each new connection begins with ApiVersions.
+        with `learns_versions` each new connection begins with ApiVersions; with `login` it goes on with that, and it is
+        repeated before the session that the broker gives is over.
         """
         self.peer = f"{address}:{port}"
         """Address and port, as given."""
@@ -124,6 +134,10 @@ class Outgoing:
         self._settings = settings or OutgoingSettings()
         self._is_control = is_control
         self._learns_versions = learns_versions
+        self._login = login
+        self._login_timer: Timer | None = None
+        self._logging_in: asyncio.Task[None] | None = None
+        """The repetition of the login, during which nothing else is sent."""
         self._connection: ClientConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: deque[_Request] = deque()
@@ -223,7 +237,7 @@ class Outgoing:
     def post(self, message: Any, version: int) -> bool:
         """Sends a request that has no answer (Produce with acks=0); False when there is no connection now."""
         connection = self._connection
-        if connection is None or not connection.is_open:
+        if connection is None or not connection.is_open or self._logging_in is not None:
             return False
         connection.post(message, version)
         return True
@@ -237,6 +251,7 @@ class Outgoing:
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
+        self._end_login()
         if self._connection is not None:
             self._connection.abort()
         self._fail_waiting(ConnectionLostError(f"the connection to {self.peer} was closed"))
@@ -245,6 +260,8 @@ class Outgoing:
         """Returns once the connection is completely closed; call `close` before."""
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
+        if self._logging_in is not None:
+            await asyncio.wait([self._logging_in])
         if self._connection is not None:
             await asyncio.wait([self._connection.closed])
 
@@ -301,7 +318,12 @@ class Outgoing:
         return request
 
     def _has_place(self, connection: ClientConnection | None) -> bool:
-        return connection is not None and connection.is_open and connection.in_flight < self._settings.in_flight_max
+        return (
+            connection is not None
+            and connection.is_open
+            and connection.in_flight < self._settings.in_flight_max
+            and self._logging_in is None
+        )
 
     def _transmit(self, connection: ClientConnection | None, request: _Request, timeout_ms: float) -> None:
         """Gives a request to a connection that has a place for it."""
@@ -383,12 +405,14 @@ class Outgoing:
                 self._address,
                 self._port,
                 client_id=self._client_id,
-                in_flight_max=settings.in_flight_max,
+                in_flight_max=settings.in_flight_max + (self._login is not None),  # one more for a repeated login
                 timeout_ms=timeout_ms,
                 is_control=self._is_control,
             )
             if self._learns_versions:
                 await connection.learn_api_versions(_SOFTWARE_NAME, __version__, timeout_ms)
+            if self._login is not None:
+                self._log_in_again_within(await self._login.log_in(connection, timeout_ms))
         except BaseException as error:
             if connection is not None:
                 connection.abort()
@@ -411,7 +435,7 @@ class Outgoing:
         elif not self._failures:
             self._context.logger.warning("No connection to %s: %s; trying again when it is needed", self.peer, error)
         self._back_off()
-        if not isinstance(error, ProtocolError):
+        if not isinstance(error, ProtocolError | AuthenticationFailedError):
             error = ConnectionLostError(f"no connection to {self.peer}: {error}")
         self._fail_waiting(error)
 
@@ -419,9 +443,41 @@ class Outgoing:
         """The connection that was open is over."""
         if self._connection is connection:
             self._connection = None
+            self._end_login()
             self._back_off()
             if self._waiting:
                 self._need_connection()
+
+    def _log_in_again_within(self, lifetime_ms: int) -> None:
+        """Logs in again shortly before so much time is over, as Kafka's clients do; 0 is never."""
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+        if lifetime_ms > 0:
+            share = self._random.uniform(*_SHARE_OF_LIFETIME)
+            self._login_timer = self._context.timers.call_after(lifetime_ms * share, self._log_in_again)
+
+    def _log_in_again(self) -> None:
+        connection, login = self._connection, self._login
+        if connection is not None and connection.is_open and login is not None and self._logging_in is None:
+            task = self._context.loop.create_task(self._repeat_login(connection, login), name=f"login at {self.peer}")
+            self._logging_in = task
+
+    async def _repeat_login(self, connection: ClientConnection, login: LinkLogin) -> None:
+        try:
+            self._log_in_again_within(await login.log_in(connection, self._settings.connect_timeout_ms_max))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next connection begins with a login
+            connection.fail(f"the repeated login has failed: {error}")
+        finally:
+            self._logging_in = None
+        self._pump()
+
+    def _end_login(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+        if self._logging_in is not None:
+            self._logging_in.cancel()
 
     def _back_off(self) -> None:
         settings = self._settings

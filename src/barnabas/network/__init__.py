@@ -1,6 +1,7 @@
 """The broker's side of the protocol: listeners, their connections, whose requests go first, and how many there may be.
 
 `server.NetworkServer` listens and hands each request to the handler of `ports`; what a request means is not known here.
-Absent: TLS and SASL (the security room's), `max.connection.creation.rate`, and closing the quietest connection in
+A connection whose listener asks for a login is diverted to who answers it (`ServerConnection.divert`).
+Absent: TLS, `max.connection.creation.rate`, and closing the quietest connection in
 favour of one of the inter-broker listener.
 """

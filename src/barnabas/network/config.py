@@ -20,6 +20,8 @@ class ListenerConfig:
     (`control.plane.listener.name`)."""
     connections_max: int = 2**31 - 1
     """`listener.name.NAME.max.connections`."""
+    authenticates: bool = False
+    """No request is handled before somebody has said who the client is (`ServerConnection.divert`)."""
     backlog: int = 50
     """Connections that the system holds until they are accepted (`socket.listen.backlog.size`)."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from barnabas.kernel.tick import DATA_BYTES_PER_TICK
 from barnabas.link.connection import JOINED_BYTES_MAX, Connection, LinkContext, Pause, Phase
@@ -12,11 +13,9 @@ from barnabas.link.frames import SIZE_BYTES, KeptFrame
 from barnabas.network.ports import FastPath, RequestHandler
 from barnabas.network.request_costs import BYTES_PER_REQUEST, BYTES_PER_TURN, ENCODED_BYTE_COST, REQUESTS_PER_TURN
 from barnabas.network.request_queue import RequestQueue
-from barnabas.wire.primitives import Buffer
+from barnabas.wire.primitives import Buffer, ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from barnabas.kernel.timers import Timer
     from barnabas.network.config import ListenerConfig
     from barnabas.network.request_memory import Claim, RequestMemory
@@ -27,6 +26,8 @@ _OPEN: Final = Phase.OPEN
 _NOT_BY_CLIENT: Final = int(Pause.MUTED | Pause.WORKING | Pause.MEMORY | Pause.THROTTLED)
 ANONYMOUS: Final = "User:ANONYMOUS"
 """Everybody, where no listener authenticates."""
+Handle = Callable[["ServerConnection", bytearray | memoryview, int, int], "list[Buffer] | None"]
+"""As `RequestHandler.handle`."""
 _api_key_at = struct.Struct(">h").unpack_from
 _API_KEY_END: Final = SIZE_BYTES + 2
 
@@ -142,13 +143,17 @@ class ServerConnection(Connection):
         "address",
         "collected",
         "fast_path",
+        "is_authenticated",
         "listener",
+        "login",
     )
 
     def __init__(self, context: LinkContext, owner: Owner, listener: ListenerConfig) -> None:
         super().__init__(context)
         self._owner = owner
-        self._handle = owner.handler.handle
+        self._handle: Handle = owner.handler.handle
+        if listener.authenticates:
+            self._handle = _refuse
         self._slots: deque[Slot] | None = None
         self._held_back_bytes = 0
         self._holds = 0
@@ -168,6 +173,20 @@ class ServerConnection(Connection):
         """Requests that its fast path has taken and not answered yet."""
         self.is_control = listener.is_control_plane
         self._principal = ANONYMOUS
+        self.is_authenticated = not listener.authenticates
+        """It is known who the client is, or its listener does not ask: its requests may go ahead of others'."""
+        self.login: Any = None
+        """For the handler: how far the client is with its login, where the listener asks for one."""
+
+    def divert(self, handle: Handle) -> None:
+        """Has requests from now on handled by this, in place of what has handled them so far."""
+        self._forget_fast_path()
+        self._handle = handle
+
+    def limit_frames(self, frame_bytes_max: int | None) -> None:
+        """Ends the connection for a larger frame than this from now on; None: than the bound of all connections."""
+        bound = self._context.limits.frame_bytes_max
+        self._receiver.limit(bound if frame_bytes_max is None else min(frame_bytes_max, bound))
 
     @property
     def principal(self) -> str:
@@ -176,10 +195,13 @@ class ServerConnection(Connection):
 
     @principal.setter
     def principal(self, principal: str) -> None:
+        self._forget_fast_path()
+        self._principal = principal
+
+    def _forget_fast_path(self) -> None:
         fast_path, self.fast_path = self.fast_path, None
         if fast_path is not None and self.collected:
             fast_path.finish()
-        self._principal = principal
 
     @property
     def socket(self) -> Any:
@@ -436,7 +458,7 @@ class ServerConnection(Connection):
             return
         if self.is_control or self.phase is not _OPEN:
             return
-        start = self._receiver.peek(_API_KEY_END)
+        start = self._receiver.peek(_API_KEY_END) if self.is_authenticated else b""
         if len(start) == _API_KEY_END and self._owner.handler.is_of_controller(_api_key_at(start, SIZE_BYTES)[0]):
             return
         self._frame_claim = claim = self._owner.memory.of_frame(
@@ -449,7 +471,7 @@ class ServerConnection(Connection):
         """While frames of data connections wait, the next frame may be a controller's first on a listener that it
         shares with clients.
         """
-        if not self._may_handle():
+        if not self._may_handle() or not self.is_authenticated:
             return
         start = self._receiver.peek(_API_KEY_END)
         if len(start) < _API_KEY_END:
@@ -512,6 +534,11 @@ class ServerConnection(Connection):
     def _close_if_drained(self) -> None:
         if not self._slots and not self.collected:
             self.close()
+
+
+def _refuse(*_: object) -> NoReturn:
+    """Handles nothing: what asks for the login has to be put in its place first."""
+    raise ProtocolError("a request before the login, on a listener where nobody asks for one")
 
 
 def _end_work(claim: Claim) -> None:

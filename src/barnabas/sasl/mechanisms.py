@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.sasl.errors import LoginConfigError
-from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, login_of, parse_login_module
+from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, login_of, parse_login_module
 from barnabas.sasl.plain import PLAIN, PlainClient
 from barnabas.sasl.scram_client import ScramClient
 from barnabas.sasl.scram_mechanisms import ScramMechanism
@@ -40,8 +40,12 @@ class Login:
     @classmethod
     def of_jaas(cls, mechanism: str, jaas_config: str) -> Login:
         """That of a client's `sasl.mechanism` and `sasl.jaas.config`. Raises LoginConfigError."""
+        return cls.of_module(mechanism, parse_login_module(jaas_config))
+
+    @classmethod
+    def of_module(cls, mechanism: str, module: LoginModule) -> Login:
+        """That of a login module. Raises LoginConfigError."""
         check_mechanism(mechanism)
-        module = parse_login_module(jaas_config)
         check_module(mechanism, module.name)
         return cls(mechanism, *login_of(module))
 

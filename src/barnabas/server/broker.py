@@ -42,6 +42,7 @@ from barnabas.server.errors import BrokerStartError
 from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
 from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs, network_config
 from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
+from barnabas.server.logins import check_logins
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
@@ -170,6 +171,7 @@ class Broker:
     # Start.
 
     async def _start(self) -> None:
+        check_logins(self.config)
         self._storage = storage = Storage(self._shared, self.config, self._fail)
         storage.log_manager.open_directories()
         await self._show_metrics()

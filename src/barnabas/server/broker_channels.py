@@ -10,6 +10,7 @@ from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import ConnectionLostError, UnsupportedVersionError
+from barnabas.link.login import LinkLogin
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
@@ -38,6 +39,7 @@ class BrokerChannels:
         client_id: str,
         request_timeout_ms: float,
         settings: OutgoingSettings,
+        login: LinkLogin | None = None,
     ) -> None:
         """`listener_name` is where brokers are reached (inter.broker.listener.name)."""
         self._context = context
@@ -47,6 +49,7 @@ class BrokerChannels:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._settings = settings
+        self._login = login
         self._outgoing: dict[int, tuple[Node, Outgoing]] = {}
         self._is_closed = False
         metadata.add_listener(self._note_change)
@@ -81,6 +84,7 @@ class BrokerChannels:
                 node.port,
                 client_id=self._client_id,
                 settings=self._settings,
+                login=self._login,
                 learns_versions=True,
             )
             known = self._outgoing[broker_id] = (node, outgoing)

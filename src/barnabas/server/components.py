@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from barnabas.api.authentication import Authentication
 from barnabas.api.dispatch import Dispatcher
 from barnabas.api.internal_log import ReplicatedInternalLog
 from barnabas.cluster.broker_configs import BrokerConfigs
@@ -27,6 +28,7 @@ from barnabas.leader.partition import Partition
 from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
+from barnabas.link.login import LinkLogin
 from barnabas.network.config import NetworkConfig
 from barnabas.network.server import NetworkServer
 from barnabas.replicas.replica_manager import ReplicaManager
@@ -41,6 +43,7 @@ from barnabas.server.features import FinalizedFeatureCache
 from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
+from barnabas.server.logins import listener_logins, login_at_brokers
 from barnabas.server.registration import Registration
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
@@ -114,7 +117,12 @@ class BrokerComponents:
         self.replica_manager.on_leadership_change = self._leadership_changed
         self.replica_manager.on_stop = self._replicas_stopped
         self.dispatcher = Dispatcher(
-            host, self.handlers.registry, logs.logger("kafka.server.KafkaApis"), shared.metrics, shared.steps
+            host,
+            self.handlers.registry,
+            logs.logger("kafka.server.KafkaApis"),
+            shared.metrics,
+            shared.steps,
+            authentication=self._authentication(),
         )
         self.network = NetworkServer(
             host,
@@ -152,6 +160,17 @@ class BrokerComponents:
         self.controller.start(self.session)
         if self.remote is not None:
             self.remote.manager.start()
+
+    def _authentication(self) -> Authentication:
+        shared = self.shared
+        return Authentication(
+            shared.host.loop,
+            shared.timers,
+            listener_logins(self.config, self.storage.scram_credentials.find, shared.host.entropy),
+            failure_delay_ms=self.config.values["connection.failed.authentication.delay.ms"],
+            logger=shared.logs.logger("org.apache.kafka.common.network.Selector"),
+            metrics=shared.metrics,
+        )
 
     def _follow_configs(self, configs: BrokerConfigs) -> None:
         """Makes the components follow dynamic configs."""
@@ -252,7 +271,13 @@ class BrokerComponents:
             settings=outgoing_settings(self.config),
             logger=self.shared.logs.logger("kafka.server.NodeToControllerChannelManager"),
             learns_versions=learns_versions,
+            login=self._login_at(self.config.listeners.for_controller),
         )
+
+    def _login_at(self, listener_name: str) -> LinkLogin | None:
+        """Who this broker is at others' listeners of that name."""
+        login = login_at_brokers(self.config, listener_name)
+        return None if login is None else LinkLogin(login, self.shared.host.entropy)
 
     def _channels_to_brokers(self) -> BrokerChannels:
         return BrokerChannels(
@@ -263,6 +288,7 @@ class BrokerComponents:
             client_id=str(self.identity.broker_id),
             request_timeout_ms=self.config.values["request.timeout.ms"],
             settings=outgoing_settings(self.config),
+            login=self._login_at(self.config.listeners.inter_broker),
         )
 
     def _coordinators(self) -> CoordinatorComponents:
@@ -310,7 +336,12 @@ class BrokerComponents:
             metadata_cache=self.metadata_cache,
             inter_broker_listener_name=self.config.listeners.inter_broker,
             isr_changes=self._isr_changes(),
-            connections=BrokerLinks(self._links, shared.host.random, outgoing_settings(self.config)),
+            connections=BrokerLinks(
+                self._links,
+                shared.host.random,
+                outgoing_settings(self.config),
+                self._login_at(self.config.listeners.inter_broker),
+            ),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
             follower_quota=self.storage.throttles.follower,
@@ -368,6 +399,7 @@ class BrokerComponents:
             outgoing_settings(self.config),
             str(self.identity.broker_id),
             shared.steps,
+            self._login_at(listeners.for_controller),
         )
         settings = ControllerSettings(
             broker_id=self.identity.broker_id,

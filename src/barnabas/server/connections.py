@@ -9,6 +9,7 @@ from barnabas.cluster.image import Node
 from barnabas.config.listeners import SecurityProtocol
 from barnabas.kernel.steps import StepRunner
 from barnabas.link.connection import LinkContext
+from barnabas.link.login import LinkLogin
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
 from barnabas.wire.classes import Message
 
@@ -16,14 +17,29 @@ from barnabas.wire.classes import Message
 class BrokerLinks:
     """Makes connections to brokers. It is `follower.ports.LeaderConnections`."""
 
-    def __init__(self, context: LinkContext, random: random.Random, settings: OutgoingSettings) -> None:
+    def __init__(
+        self,
+        context: LinkContext,
+        random: random.Random,
+        settings: OutgoingSettings,
+        login: LinkLogin | None = None,
+    ) -> None:
         self._context = context
         self._random = random
         self._settings = settings
+        self._login = login
 
     def connect(self, node: Node, client_id: str) -> Outgoing:
         """A connection for the fetchers of one leader; nothing is sent yet."""
-        return Outgoing(self._context, self._random, node.host, node.port, client_id=client_id, settings=self._settings)
+        return Outgoing(
+            self._context,
+            self._random,
+            node.host,
+            node.port,
+            client_id=client_id,
+            settings=self._settings,
+            login=self._login,
+        )
 
 
 PARTITIONS_AT_ONCE: Final = 2_000
@@ -61,7 +77,9 @@ class ControlLinks:
         settings: OutgoingSettings,
         client_id: str,
         steps: StepRunner,
+        login: LinkLogin | None = None,
     ) -> None:
+        self._login = login
         self._steps = steps
         self._context = context
         self._random = random
@@ -72,9 +90,10 @@ class ControlLinks:
         self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str
     ) -> ControlConnection:
         """A connection for control requests to one broker; nothing is sent yet."""
-        if security_protocol != SecurityProtocol.PLAINTEXT.name:
+        wanted = SecurityProtocol.PLAINTEXT if self._login is None else SecurityProtocol.SASL_PLAINTEXT
+        if security_protocol != wanted.name:
             raise ValueError(
-                f"broker {broker_id} speaks {security_protocol} on {listener_name}: only PLAINTEXT is supported"
+                f"broker {broker_id} speaks {security_protocol} on {listener_name}, and this broker {wanted.name}"
             )
         outgoing = Outgoing(
             self._context,
@@ -84,5 +103,6 @@ class ControlLinks:
             client_id=self._client_id,
             settings=self._settings,
             is_control=True,
+            login=self._login,
         )
         return ControlConnection(outgoing, self._steps)

@@ -17,6 +17,7 @@ from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError
+from barnabas.link.login import LinkLogin
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
@@ -41,6 +42,7 @@ class ControllerChannel:
         settings: OutgoingSettings,
         logger: logging.Logger,
         learns_versions: bool = False,
+        login: LinkLogin | None = None,
     ) -> None:
         """`name` is what log lines call the purpose; `listener_name` is where controllers are reached.
 
@@ -54,6 +56,7 @@ class ControllerChannel:
         self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
         self._settings = settings
+        self._login = login
         self._logger = logger
         self._learns_versions = learns_versions
         self._node: Node | None = None
@@ -141,6 +144,7 @@ class ControllerChannel:
                 node.port,
                 client_id=self._client_id,
                 settings=self._settings,
+                login=self._login,
                 learns_versions=self._learns_versions,
             )
             if self._closed:

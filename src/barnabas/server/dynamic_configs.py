@@ -31,17 +31,18 @@ from barnabas.coordination.ports import Store
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
+from barnabas.server.credential_configs import CredentialConfigs
 from barnabas.server.quota_configs import QuotaConfigs
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 
 class DynamicConfigs:
-    """Reads and follows `/config/brokers` and `/config/topics`; and the quotas of clients, by `quota_configs`.
+    """Reads and follows `/config/brokers` and `/config/topics`; and the quotas of clients, by `quota_configs`, and
+    where listeners ask for credentials those, by `credential_configs`.
 
     `on_unclean_election_enabled` is called with a topic whose config allows unclean elections, whenever that was
-    announced: the active controller may then have a partition to elect a leader for. Credentials below `/config` are
-    not followed yet.
+    announced: the active controller may then have a partition to elect a leader for.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class DynamicConfigs:
         logger: logging.Logger,
         on_unclean_election_enabled: Callable[[str], None],
         quota_configs: QuotaConfigs,
+        credential_configs: CredentialConfigs | None = None,
     ) -> None:
         self._store = store
         self._broker_configs = broker_configs
@@ -62,6 +64,7 @@ class DynamicConfigs:
         self._logger = logger
         self._quota_configs = quota_configs
         self._on_unclean_election_enabled = on_unclean_election_enabled
+        self._credential_configs = credential_configs
         self._changes = AnnouncedChanges(
             host,
             store,
@@ -119,6 +122,8 @@ class DynamicConfigs:
         await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
         await self._read_topics(await self._configured_topics())
         await self._quota_configs.reload()
+        if self._credential_configs is not None:
+            await self._credential_configs.reload()
         await self._announcements.purge()
 
     async def hear(self) -> None:
@@ -137,6 +142,8 @@ class DynamicConfigs:
         await self._read_brokers(brokers)
         await self._read_topics(list(topics))
         await self._quota_configs.read(others)
+        if self._credential_configs is not None:
+            await self._credential_configs.read(others)
         for topic in topics:
             overrides = self._topic_configs.overrides(topic)
             if _UNCLEAN_ELECTION in overrides and self._topic_configs.values(topic)[_UNCLEAN_ELECTION]:

@@ -63,6 +63,8 @@ from barnabas.api.offset_fetch import OffsetFetchHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
 from barnabas.api.registry import Handler, Registry
+from barnabas.api.sasl_authenticate import SaslAuthenticateHandler
+from barnabas.api.sasl_handshake import SaslHandshakeHandler
 from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.sync_group import SyncGroupHandler
 from barnabas.api.txn_offset_commit import TxnOffsetCommitHandler
@@ -241,6 +243,8 @@ class Handlers:
         configs, cluster_id = components.storage.broker_configs, components.identity.cluster_id
         return [
             ApiVersionsHandler(self.registry, lambda: components.features.epoch),
+            SaslHandshakeHandler(),
+            SaslAuthenticateHandler(),
             MetadataHandler(
                 components.metadata_cache,
                 cluster_id,

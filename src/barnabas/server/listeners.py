@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.derived import max_connections_per_ip_overrides
 from barnabas.config.kafka_versions import is_at_least
-from barnabas.config.listeners import Endpoint, SecurityProtocol
+from barnabas.config.listeners import Endpoint
 from barnabas.config.settings import setting, take
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.kernel.host import Host
@@ -85,10 +85,10 @@ def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
     backlog = take(NetworkSettings, config.values).backlog
     found = []
     for endpoint in config.listeners.bound:
-        if endpoint.security_protocol is not SecurityProtocol.PLAINTEXT:
+        if endpoint.security_protocol.uses_tls:
             raise BrokerStartError(
                 f"Listener {endpoint.listener_name} uses {endpoint.security_protocol.name}, which is not supported yet:"
-                " only PLAINTEXT is"
+                " only PLAINTEXT and SASL_PLAINTEXT are"
             )
         found.append(
             ListenerConfig(
@@ -97,6 +97,7 @@ def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
                 port=endpoint.port,
                 is_control_plane=endpoint.listener_name == config.listeners.control_plane,
                 connections_max=config.of_listener(endpoint.listener_name, "max.connections"),
+                authenticates=endpoint.security_protocol.uses_sasl,
                 backlog=backlog,
             )
         )

@@ -73,7 +73,9 @@ class QuotaConfigs:
                 try:
                     self._take(path, entity, EntityConfig.decode(outcome.data, f"{CONFIG_PATH}/{path}").config)
                 except LayoutError as error:
-                    self._logger.error("Quotas are ignored: %s", error)  # noqa: TRY400 - who wrote it is at fault
+                    # A user's has keys of its credentials too.
+                    shown: object = error if not path.startswith(f"{_USERS}/") else f"{path} is no config"
+                    self._logger.error("Quotas are ignored: %s", shown)  # noqa: TRY400 - who wrote it is at fault
 
     async def _children(self, paths: list[str]) -> list[list[str]]:
         found: list[list[str]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,11 +19,14 @@ from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.quotas.settings import ClientQuotaSettings
+from barnabas.security.scram_credentials import ScramCredentials
 from barnabas.server.client_quota_metrics import client_quota_metrics
 from barnabas.server.config import OWN_KEYS
+from barnabas.server.credential_configs import CredentialConfigs
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.log_directories import LogDirectories
+from barnabas.server.logins import uses_scram
 from barnabas.server.quota_configs import QuotaConfigs
 from barnabas.server.replication_throttles import ReplicationThrottles
 from barnabas.server.shared_services import SharedServices
@@ -100,6 +104,7 @@ class Storage:
         now = shared.host.loop.time
         self.client_throttles = ClientThrottles(take(ClientQuotaSettings, self.broker_configs.values), now)
         shared.metrics.add_source(partial(client_quota_metrics, self.client_throttles))
+        self.scram_credentials = ScramCredentials(shared.logs.logger("kafka.security.CredentialProvider"))
         self.dynamic_configs = DynamicConfigs(
             shared.host,
             store,
@@ -109,9 +114,13 @@ class Storage:
             logger=logger,
             on_unclean_election_enabled=self._unclean_election_enabled,
             quota_configs=QuotaConfigs(store, self.client_throttles.by_config, logger),
+            credential_configs=self._credential_configs(store, logger),
         )
 
         self.topic_config_loader = TopicConfigLoader(self.topic_configs, self.dynamic_configs)
+
+    def _credential_configs(self, store: Store, logger: logging.Logger) -> CredentialConfigs | None:
+        return CredentialConfigs(store, self.scram_credentials, logger) if uses_scram(self._config) else None
 
     def mark_directories(self, directories: LogDirectories) -> None:
         """Takes over what `meta.properties` says of each directory, and which ones could not be read or written."""

@@ -23,21 +23,19 @@ THROUGH_CONFIG = {
     "advertised.listeners": "config.broker_listeners",
     "listener.security.protocol.map": "config.broker_listeners",
     "inter.broker.listener.name": "config.broker_listeners",
+    "security.inter.broker.protocol": "config.broker_listeners",
     "control.plane.listener.name": "config.broker_listeners",
     "broker.id": "BrokerConfig.broker_id",
     "node.id": "BrokerConfig.broker_id",
     "broker.id.generation.enable": "config.broker_checks",
     "log.dir": "BrokerConfig.log_dirs",
     "log.dirs": "BrokerConfig.log_dirs",
+    "sasl.jaas.config": "BrokerConfig.listener_values",
     "zookeeper.connection.timeout.ms": "config.derived",
     "max.connections.per.ip.overrides": "config.derived",
     "message.timestamp.difference.max.ms": "config.topic_config",
 }
 """Keys that rooms read in a form which `barnabas.config` makes of them."""
-NOT_ACTIVE = {
-    "security.inter.broker.protocol": "only PLAINTEXT is there yet, whatever it says",
-}
-"""Keys that something reads and that do not act as in Kafka all the same."""
 
 
 def settings_classes() -> Iterator[type]:
@@ -63,13 +61,8 @@ def read_keys() -> set[str]:
 
 
 def test_what_is_read_is_marked_active_and_nothing_else_is() -> None:
-    read = read_keys() - NOT_ACTIVE.keys()
+    read = read_keys()
     for keys in (broker_keys(), topic_keys()):
         active = {name for name, key in keys.items() if key.support is Support.ACTIVE}
         assert active - read == set(), "marked active in the .keys files, and read by nobody"
         assert {name for name in read if name in keys} - active == set(), "read, and not marked active"
-
-
-def test_the_exceptions_are_keys_that_are_read() -> None:
-    assert set(NOT_ACTIVE) <= read_keys() | {"security.inter.broker.protocol"}
-    assert all(broker_keys()[name].support is Support.NOT_YET for name in NOT_ACTIVE)

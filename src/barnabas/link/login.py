@@ -1,0 +1,79 @@
+"""Our end of a login by SASL: said by Kafka's SaslHandshake and SaslAuthenticate, before any other request but
+ApiVersions (KIP-43, KIP-152), and again before the session is over (KIP-368).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.link.errors import AuthenticationFailedError
+from barnabas.sasl.errors import SaslError
+from barnabas.sasl.mechanisms import Login
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+
+if TYPE_CHECKING:
+    from barnabas.kernel.host import Entropy
+    from barnabas.kernel.steps import Steps
+    from barnabas.link.client import ClientConnection
+
+_HANDSHAKE_VERSION: Final = 1
+_AUTHENTICATE_VERSION_MAX: Final = 2
+_AUTHENTICATE_VERSION_UNASKED: Final = 1
+"""Where it is not known what the broker speaks: all since Kafka 2.2 have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLogin:
+    """Who we are on a connection."""
+
+    login: Login
+    entropy: Entropy
+    """The host's."""
+
+    async def log_in(self, connection: ClientConnection, timeout_ms: float) -> int:
+        """Logs in, and returns after how many milliseconds it is to be done again, or 0. No other request may be sent
+        meanwhile; each message may take `timeout_ms`.
+
+        Raises AuthenticationFailedError, which says what the broker said, and whatever requests raise.
+        """
+        mechanism, peer = self.login.mechanism, connection.peer
+        handshake = SaslHandshakeRequest(mechanism=mechanism)
+        response = await connection.request(handshake, _HANDSHAKE_VERSION, timeout_ms)
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            has = ", ".join(response.mechanisms)
+            raise AuthenticationFailedError(f"{peer} does not take the SASL mechanism {mechanism}; it takes {has}")
+        if response.error_code:
+            code = ErrorCode.for_code(response.error_code)
+            raise AuthenticationFailedError(f"{peer} takes no login: {code.message} ({code.name})")
+        spoken = connection.api_versions.get(ApiKey.SASL_AUTHENTICATE)
+        version = _AUTHENTICATE_VERSION_UNASKED if spoken is None else min(spoken[1], _AUTHENTICATE_VERSION_MAX)
+        exchange = self.login.exchange(self.entropy)
+        message: bytes | None = exchange.begin()
+        lifetime_ms = 0
+        while message is not None:
+            request = SaslAuthenticateRequest(auth_bytes=message)
+            response = await connection.request(request, version, timeout_ms)
+            if response.error_code:
+                code = ErrorCode.for_code(response.error_code)
+                said = response.error_message or code.message
+                raise AuthenticationFailedError(f"{peer} refuses the login: {said} ({code.name})")
+            lifetime_ms = response.session_lifetime_ms
+            try:
+                message = await _in_turns(exchange.answer(bytes(response.auth_bytes)))
+            except SaslError as error:
+                raise AuthenticationFailedError(f"the login at {peer} by {mechanism} has failed: {error}") from None
+        return lifetime_ms
+
+
+async def _in_turns(steps: Steps[bytes | None]) -> bytes | None:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            message: bytes | None = stop.value
+            return message
+        await yield_to_loop()
