@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "barnabas"
 
 PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Settings", "client/settings.py", ("ClientSettings", "ProducerSettings", "ConsumerSettings", "OffsetReset")),
+    ("Logins", "sasl/mechanisms.py", ("Login",)),
     ("Client", "client/client.py", ("Client",)),
     ("Producer", "client/producer.py", ("Producer",)),
     ("Consumer", "client/consumer.py", ("Consumer", "RebalanceListener")),

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
+from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, command_config_option, login_of_command
 from barnabas.cli.output import give_up_output, printable
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.wire.errors import KafkaError
 
 Result = TypeVar("Result")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_PORT: Final = 9092
 DEFAULT_BOOTSTRAP_SERVER: Final = f"127.0.0.1:{DEFAULT_PORT}"
@@ -80,7 +82,7 @@ def _add_ports(_context: click.Context, _parameter: click.Parameter, bootstrap: 
     return with_ports(bootstrap)
 
 
-bootstrap_option = click.option(
+addresses_option = click.option(
     "-b",
     "--bootstrap-server",
     "bootstrap",
@@ -92,7 +94,13 @@ bootstrap_option = click.option(
     callback=_add_ports,
     help=f"Some brokers of the cluster; they name the others. The port is {DEFAULT_PORT} where none is given.",
 )
-"""Gives a command the parameter `bootstrap`."""
+"""Gives a command the parameter `bootstrap`, where it cannot log in."""
+
+
+def bootstrap_option(command: Command) -> Command:
+    """Gives a command the parameter `bootstrap`, and lets it be told how to log in."""
+    return addresses_option(command_config_option(command))
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 """Gives a command the parameter `as_json`."""
@@ -215,7 +223,13 @@ async def _client(host: RealHost, bootstrap: str) -> AsyncIterator[Client]:
 
     servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
     try:
-        settings = ClientSettings(bootstrap_servers=servers, client_id="barnabas-cli", api_timeout_ms=API_TIMEOUT_MS)
+        login = login_of_command()
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
+    try:
+        settings = ClientSettings(
+            bootstrap_servers=servers, client_id="barnabas-cli", api_timeout_ms=API_TIMEOUT_MS, login=login
+        )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"--bootstrap-server or {BOOTSTRAP_VARIABLE}") from error
     # What the client logs of its attempts is in the error that it raises when they are in vain.
@@ -269,7 +283,7 @@ def _unreachable(servers: tuple[str, ...], error: BaseException) -> str:
 def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
     """The line and the status for an error; None for what is a mistake of ours."""
     from barnabas.client.errors import ClientTimeoutError, NoBrokerError
-    from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
+    from barnabas.link.errors import AuthenticationFailedError, RequestTimeoutError, UnsupportedVersionError
     from barnabas.wire.errors import KafkaError
     from barnabas.wire.primitives import ProtocolError
 
@@ -283,6 +297,8 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
                 f"{str(error) or 'no answer came in time'}; check that all brokers are running",
                 ExitStatus.UNREACHABLE,
             )
+        case AuthenticationFailedError():
+            return f"{error}; check --command-config or {COMMAND_CONFIG_VARIABLE}", ExitStatus.FAILED
         case NoBrokerError() | ConnectionError():
             return f"{error}; check that all brokers are running", ExitStatus.UNREACHABLE
         case ProtocolError():

@@ -22,8 +22,8 @@ from barnabas.cli.connection import (
     DEFAULT_BOOTSTRAP_SERVER,
     CommandError,
     ExitStatus,
+    addresses_option,
     ask_cluster,
-    bootstrap_option,
     exiting,
     json_option,
     run_with_client,
@@ -72,7 +72,7 @@ def init(path: Path) -> None:
 
 @command.command(name="check")
 @file_argument
-@bootstrap_option
+@addresses_option
 @jars_option
 @click.option(
     "--no-spark", is_flag=True, help="Check the file, the directories and the topics only, without Java and Spark."
@@ -100,7 +100,7 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
 @command.command(name="run")
 @file_argument
 @click.option("--once", is_flag=True, help="Process what is in the topics now, then end.")
-@bootstrap_option
+@addresses_option
 @jars_option
 @json_option
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
@@ -129,7 +129,7 @@ def run(
 
 @command.command(name="status")
 @file_argument
-@bootstrap_option
+@addresses_option
 @json_option
 def status(path: Path, bootstrap: str, as_json: bool) -> None:
     """Show how the pipeline in FILE is doing: whether it runs, what it has done, how far behind it is."""

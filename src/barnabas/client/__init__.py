@@ -14,5 +14,5 @@ broker and lane (`client`). `admin` over `config_admin` and `group_admin`; `brok
 and `producer_sender`; `consumer` over `positions`, `fetcher`, `fetch_session` and `offset_lookup`; `group_member` over
 `assignors`, `subscription_bytes` and `group_coordinator`.
 
-Absent: transactions as a producer (a consumer can read committed records only), KIP-848 groups, security.
+Absent: transactions as a producer (a consumer can read committed records only), KIP-848 groups, TLS.
 """

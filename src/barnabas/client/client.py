@@ -19,6 +19,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.link.limits import LinkLimits
+from barnabas.link.login import LinkLogin
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Client:
         self.timers = Timers(host.loop)
         limits = LinkLimits(frame_bytes_max=settings.response_bytes_max)
         context = LinkContext.of(host.loop, self.timers, limits, logger)
-        self.connections = Connections(context, host.random, settings.client_id, settings.outgoing)
+        login = None if settings.login is None else LinkLogin(settings.login, host.entropy)
+        self.connections = Connections(context, host.random, settings.client_id, settings.outgoing, login)
         self.metadata = Metadata(host, self.timers, self.connections, settings, logger)
         self._silent: dict[int, float] = {}
         """Brokers that have owed an answer for too long, and until when they are asked only after all others."""
@@ -61,7 +63,9 @@ class Client:
         return self.metadata.cluster
 
     async def start(self, timeout_ms: float | None = None) -> None:
-        """Returns when the cluster is known. Raises ClientTimeoutError, which says why it is not."""
+        """Returns when the cluster is known. Raises ClientTimeoutError, which says why it is not, and
+        AuthenticationFailedError when the brokers refuse the login.
+        """
         limit_ms = self.settings.api_timeout_ms if timeout_ms is None else timeout_ms
         self.metadata.start()
         try:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from barnabas.client.cluster import BrokerNode
     from barnabas.link.connection import LinkContext
+    from barnabas.link.login import LinkLogin
     from barnabas.link.outgoing import OutgoingSettings
 
 Lane = NewType("Lane", int)
@@ -25,7 +26,15 @@ METADATA_LANE = Lane(0)
 class Connections:
     """Makes connections when they are asked for. As many as brokers times lanes, besides those to bootstrap servers."""
 
-    def __init__(self, context: LinkContext, random: random.Random, client_id: str, settings: OutgoingSettings) -> None:
+    def __init__(
+        self,
+        context: LinkContext,
+        random: random.Random,
+        client_id: str,
+        settings: OutgoingSettings,
+        login: LinkLogin | None = None,
+    ) -> None:
+        self._login = login
         self._context = context
         self._random = random
         self._client_id = client_id
@@ -64,6 +73,7 @@ class Connections:
                 client_id=self._client_id,
                 settings=self._settings,
                 learns_versions=True,
+                login=self._login,
             )
         return found
 

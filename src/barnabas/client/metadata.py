@@ -14,6 +14,7 @@ from barnabas.client.errors import ClientClosedError, NoBrokerError
 from barnabas.client.retrying import Backoff
 from barnabas.client.settings import split_address
 from barnabas.client.versions import VERSIONS
+from barnabas.link.errors import AuthenticationFailedError
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataRequest
@@ -158,9 +159,12 @@ class Metadata:
                 if self.last_error is None or str(self.last_error) != str(error):
                     self._logger.warning("The cluster's metadata cannot be fetched: %s", error)
                 self.last_error = error
-                self._waiting = self._being_answered + self._waiting
-                self._being_answered = []
-                self._wanted.set()
+                if isinstance(error, AuthenticationFailedError):
+                    self._tell_waiting(error)
+                else:
+                    self._waiting = self._being_answered + self._waiting
+                    self._being_answered = []
+                    self._wanted.set()
                 await self._timers.sleep(backoff.next_ms())
                 continue
             self.last_error = None
@@ -197,6 +201,9 @@ class Metadata:
         try:
             response = await first_answer([functools.partial(ask, outgoing) for outgoing in candidates], note_silence)
         except ConnectionError:
+            refused = next((error for error in errors if isinstance(error, AuthenticationFailedError)), None)
+            if refused is not None:
+                raise refused from None
             raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(map(str, errors)))}") from None
         self._take(response)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.kernel.spoken import spoken_ms
-from barnabas.link.errors import InFlightLimitError, RequestTimeoutError
+from barnabas.link.errors import AuthenticationFailedError, InFlightLimitError, RequestTimeoutError
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ def is_retriable(error: BaseException) -> bool:
     """Whether the same may work later: the connection, the time, or a broker that says so was in the way."""
     if isinstance(error, KafkaError):
         return error.retriable
+    if isinstance(error, AuthenticationFailedError):
+        return False
     return isinstance(error, ConnectionError | RequestTimeoutError | InFlightLimitError)
 
 

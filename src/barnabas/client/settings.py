@@ -9,6 +9,7 @@ from typing import Final
 from barnabas.client.assignors import RANGE, Assignor
 from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
+from barnabas.sasl.mechanisms import Login
 from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 
 REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
@@ -49,6 +50,9 @@ class ClientSettings:
     creates_topics: bool = False
     """Whether brokers may create what is missing when it is asked for (`allow.auto.create.topics`)."""
     response_bytes_max: int = 256 * 1024 * 1024
+    login: Login | None = None
+    """Who logs in by SASL (`sasl.mechanism` and `sasl.jaas.config`, of which `Login.of_jaas` makes one); None where the
+    brokers do not ask."""
     outgoing: OutgoingSettings = field(default_factory=OutgoingSettings)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
 from barnabas.leader.partition import Partition
 from barnabas.server.errors import BrokerStartError
+from barnabas.server.logins import login_at_brokers
 from barnabas.server.shared_services import SharedServices
 from barnabas.tiered.metadata_topic import MetadataTopic
 from barnabas.tiered.remote_log_manager import RemoteLogManager
@@ -59,6 +60,7 @@ class RemoteComponents:
             shared.logs.logger(
                 "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
             ),
+            login_at_brokers(config, listener),
         )
         metrics = RemoteMetrics(shared.metrics)
         quotas = self._quotas = RemoteQuotas(shared.timers, shared.host.loop.time, settings)

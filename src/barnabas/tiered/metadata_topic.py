@@ -27,6 +27,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import IllegalTransitionError
+from barnabas.sasl.mechanisms import Login
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_records import decode_metadata, encode_metadata, metadata_partition
 from barnabas.tiered.segment_metadata import (
@@ -69,8 +70,10 @@ class MetadataTopic:
         settings: TieredSettings,
         bootstrap_servers: Callable[[], tuple[str, ...]],
         logger: logging.Logger,
+        login: Login | None = None,
     ) -> None:
-        """`bootstrap_servers` are asked for when the first partition is needed."""
+        """`bootstrap_servers` are asked for when the first partition is needed; `login` is this broker's there."""
+        self._login = login
         self._host = host
         self._timers = timers
         self._settings = settings
@@ -189,7 +192,9 @@ class MetadataTopic:
     async def _read(self) -> None:
         """Returns where the topic was made again."""
         self._assigned.clear()
-        settings = ClientSettings(bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata")
+        settings = ClientSettings(
+            bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata", login=self._login
+        )
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(Client(self._host, settings, self._logger))
             await self._create_topic(client)
