@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,19 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
-from barnabas.cli.log_directories import DIRECTORY_COLUMNS, LogDirectory, directory_row, log_directories
+from barnabas.cli.log_directories import DIRECTORY_COLUMNS, directory_row
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from barnabas.client.admin import Admin
-    from barnabas.client.broker_views import BrokerViews
+    from barnabas.client.broker_views import BrokerViews, Software
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode, TopicInfo
+    from barnabas.client.cluster_health import Problem
+    from barnabas.client.log_directories import LogDirectory
 
-_IMBALANCE_TIMEOUT_MS = 5_000
-
+_PROBLEM_COLUMNS = (Column("", "severity"), Column("What", "what"), Column("What to do", "advice"))
 _BROKER_COLUMNS = (
     Column("Broker", "id", is_number=True),
     Column("Host", "host"),
@@ -36,14 +36,7 @@ _BROKER_COLUMNS = (
 )
 
 
-class Software(enum.Enum):
-    """The software of a broker, as far as the protocol tells: ours have an API for it, others do not say."""
-
-    BARNABAS = "barnabas"
-    OTHER = "other"
-
-
-_SHOWN_SOFTWARE = {Software.BARNABAS: "Barnabas", Software.OTHER: "Apache Kafka or other"}
+_SHOWN_SOFTWARE = {"barnabas": "Barnabas", "other": "Apache Kafka or other"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +101,7 @@ def health(bootstrap: str, as_json: bool) -> None:
     async def body(client: Client) -> None:
         import asyncio
 
-        from barnabas.cli import cluster_health
+        from barnabas.client import cluster_health
         from barnabas.client.admin import Admin
         from barnabas.client.broker_views import BrokerViews
 
@@ -116,8 +109,8 @@ def health(bootstrap: str, as_json: bool) -> None:
             topics = await admin.describe_topics()
             nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
             brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
-            min_isr = await _min_isr_of_behind(admin, topics)
-            imbalance_percent = await _imbalance_percent(admin, client.cluster.controller_id)
+            min_isr = await cluster_health.min_isr_of_behind(admin, topics)
+            imbalance_percent = await cluster_health.imbalance_percent(admin, client.cluster.controller_id)
         observed = cluster_health.Observed(
             topics,
             {node.node_id for node in nodes},
@@ -136,7 +129,7 @@ def health(bootstrap: str, as_json: bool) -> None:
         if as_json:
             print_json({"problems": [cluster_health.document(problem) for problem in problems]})
         elif problems:
-            cluster_health.print_problems(problems)
+            _print_problems(problems)
         else:
             partitions = sum(len(topic.partitions) for topic in topics.values())
             click.echo(f"All is well: {counted(len(nodes), 'broker')}, {counted(partitions, 'partition')}.")
@@ -144,42 +137,6 @@ def health(bootstrap: str, as_json: bool) -> None:
             raise CommandError(counted(len(problems), "problem"))
 
     run_with_client(bootstrap, body)
-
-
-async def _min_isr_of_behind(admin: Admin, topics: Mapping[str, TopicInfo]) -> dict[str, int]:
-    """min.insync.replicas of the topics that have replicas which are behind."""
-    key = "min.insync.replicas"
-    behind = [
-        name
-        for name, topic in topics.items()
-        if any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions.values())
-    ]
-    found = await admin.describe_topic_configs(behind, [key])
-    return {
-        name: int(entries[key].value or "1")
-        for name, entries in found.items()
-        if key in entries and (entries[key].value or "").isdigit()
-    }
-
-
-async def _imbalance_percent(admin: Admin, controller_id: int) -> int:
-    """leader.imbalance.per.broker.percentage of the controller; Kafka's default where it does not tell."""
-    from barnabas.cli.cluster_health import IMBALANCE_PERCENT
-    from barnabas.client.admin import ResourceType
-    from barnabas.client.errors import ClientTimeoutError
-    from barnabas.wire.errors import KafkaError
-
-    if controller_id < 0:
-        return IMBALANCE_PERCENT
-    try:
-        entries = await admin.describe_configs(ResourceType.BROKER, str(controller_id), _IMBALANCE_TIMEOUT_MS)
-    except (ClientTimeoutError, KafkaError):
-        # What is wrong with the controller is told elsewhere.
-        return IMBALANCE_PERCENT
-    entry = entries.get("leader.imbalance.per.broker.percentage")
-    return (
-        int(entry.value) if entry is not None and (entry.value or "").isdigit() and entry.value else IMBALANCE_PERCENT
-    )
 
 
 def described(
@@ -221,23 +178,6 @@ def described(
     }
 
 
-def software_of(api_versions: Mapping[int, tuple[int, int]]) -> Software:
-    """The software of a broker, by the APIs that it answers."""
-    from barnabas.wire.api_keys import OWN_APIS
-
-    return Software.BARNABAS if any(key in api_versions for key in OWN_APIS) else Software.OTHER
-
-
-async def software_at(views: BrokerViews, node: BrokerNode) -> Software | None:
-    """What the broker is; None where it does not answer."""
-    from barnabas.link.errors import RequestTimeoutError
-
-    try:
-        return software_of(await views.api_versions(node))
-    except (ConnectionError, RequestTimeoutError):
-        return None
-
-
 # Inside.
 
 
@@ -245,6 +185,9 @@ async def _describe_one(
     admin: Admin, views: BrokerViews, node: BrokerNode, topics: Mapping[str, TopicInfo]
 ) -> DescribedBroker:
     import asyncio
+
+    from barnabas.client.broker_views import software_at
+    from barnabas.client.log_directories import log_directories
 
     counts: Counter[str] = Counter()
     for topic in topics.values():
@@ -284,7 +227,9 @@ def _print(
                 broker.replicas,
                 Marked(broker.behind, Mark.WARNING) if broker.behind else broker.behind,
                 None if broker.size_bytes is None else size(broker.size_bytes),
-                Marked("does not answer", Mark.BAD) if broker.software is None else _SHOWN_SOFTWARE[broker.software],
+                Marked("does not answer", Mark.BAD)
+                if broker.software is None
+                else _SHOWN_SOFTWARE[broker.software.value],
             ]
             for broker in brokers
         ],
@@ -295,3 +240,15 @@ def _print(
         print_table(
             DIRECTORY_COLUMNS, [directory_row(broker.node.node_id, directory) for broker, directory in directories]
         )
+
+
+def _print_problems(problems: list[Problem]) -> None:
+    marks = {"critical": Mark.BAD, "warning": Mark.WARNING}
+    print_table(
+        _PROBLEM_COLUMNS,
+        [(Marked(each.severity.value, marks[each.severity.value]), each.what, each.advice) for each in problems],
+    )
+
+
+def _shown_software(software: Software | None) -> object:
+    return Marked("does not answer", Mark.BAD) if software is None else _SHOWN_SOFTWARE[software.value]

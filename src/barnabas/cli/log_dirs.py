@@ -11,8 +11,8 @@ from barnabas.cli.connection import bootstrap_option, complete_topics, json_opti
 from barnabas.cli.output import Column, Mark, Marked, print_json, print_table, say, size
 
 if TYPE_CHECKING:
-    from barnabas.cli.log_directories import LogDirectory, ReplicaLog
     from barnabas.client.client import Client
+    from barnabas.client.log_directories import LogDirectory, ReplicaLog
     from barnabas.wire.topics import TopicPartition
 
 _LOG_COLUMNS: Final = (
@@ -55,10 +55,10 @@ def describe(topics: tuple[str, ...], node_ids: tuple[int, ...], bootstrap: str,
         raise click.BadParameter(str(error), param_hint="TOPIC") from None
 
     async def body(client: Client) -> None:
-        from barnabas.cli.log_directories import log_directories_of
         from barnabas.cli.missing import missing_broker
         from barnabas.cli.partition_selection import find_partitions
         from barnabas.client.admin import Admin
+        from barnabas.client.log_directories import log_directories_of
 
         alive = client.cluster.brokers
         for node_id in node_ids:

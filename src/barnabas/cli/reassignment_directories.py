@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
-from barnabas.cli.log_directories import LogDirectory, log_directories_of
 from barnabas.cli.output import printable
 from barnabas.cli.reassignment_files import Directories
 from barnabas.cli.reassignment_view import Sizes, State
+from barnabas.client.log_directories import LogDirectory, log_directories_of
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:

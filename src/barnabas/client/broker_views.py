@@ -6,11 +6,13 @@ Everything else that is asked of a cluster, any broker may answer; here it matte
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
+from barnabas.wire.api_keys import OWN_APIS
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import DescribeControllerRequest, MetadataRequest
 
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_MS: Final = 3_000
 """How long one broker is waited for where the others say enough without it."""
+
+
+class Software(enum.Enum):
+    """The software of a broker, as far as the protocol tells: ours have an API for it, others do not say."""
+
+    BARNABAS = "barnabas"
+    OTHER = "other"
 
 
 class BrokerViews:
@@ -134,3 +143,12 @@ class BrokerViews:
             await asyncio.gather(*map(look, self._client.cluster.brokers.values()))
 
         await self._client.repeat(what, attempt, timeout_ms)
+
+
+async def software_at(views: BrokerViews, node: BrokerNode) -> Software | None:
+    """What the broker is, by the APIs that it answers; None where it does not answer."""
+    try:
+        api_versions = await views.api_versions(node)
+    except (ConnectionError, RequestTimeoutError):
+        return None
+    return Software.BARNABAS if any(key in api_versions for key in OWN_APIS) else Software.OTHER

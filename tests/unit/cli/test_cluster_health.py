@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from barnabas.cli.cluster_health import Observed, Severity, diagnose
 from barnabas.client.admin import ConfigEntry
+from barnabas.client.cluster_health import Observed, Severity, diagnose
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic

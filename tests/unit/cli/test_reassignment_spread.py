@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.cli.log_directories import LogDirectory, ReplicaLog
 from barnabas.cli.reassignment_directories import Located, Map
 from barnabas.cli.reassignment_planner import Move
 from barnabas.cli.reassignment_spread import spread
+from barnabas.client.log_directories import LogDirectory, ReplicaLog
 from barnabas.wire.topics import TopicPartition
 
 A, B, C, D, HERE = (TopicPartition("flights", number) for number in range(5))

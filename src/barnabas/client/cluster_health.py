@@ -8,20 +8,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.cli.output import Column, Mark, Marked, counted, print_table
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
     from barnabas.client.cluster import PartitionInfo, TopicInfo
 
 IMBALANCE_PERCENT: Final = 10
 """Of the partitions that a broker is preferred for, how many may have another leader where the brokers do not tell
 (Kafka's default of leader.imbalance.per.broker.percentage).
 """
+_IMBALANCE_TIMEOUT_MS: Final = 5_000
 _NAMES_SHOWN_MAX: Final = 5
 _NAMED_CHARACTERS_MAX: Final = 100
 _NAME_CHARACTERS_MAX: Final = 60
-_COLUMNS: Final = (Column("", "severity"), Column("What", "what"), Column("What to do", "advice"))
 
 
 class Severity(enum.Enum):
@@ -75,7 +75,7 @@ def diagnose(observed: Observed) -> list[Problem]:
 
 
 def document(problem: Problem) -> dict[str, Any]:
-    """A problem as `cluster health --json` has it."""
+    """A problem as a document, such as `cluster health --json` prints."""
     return {
         "kind": problem.kind,
         "severity": problem.severity.value,
@@ -86,11 +86,38 @@ def document(problem: Problem) -> dict[str, Any]:
     }
 
 
-def print_problems(problems: Iterable[Problem]) -> None:
-    """For people."""
-    marks = {Severity.CRITICAL: Mark.BAD, Severity.WARNING: Mark.WARNING}
-    print_table(
-        _COLUMNS, [(Marked(each.severity.value, marks[each.severity]), each.what, each.advice) for each in problems]
+async def min_isr_of_behind(admin: Admin, topics: Mapping[str, TopicInfo]) -> dict[str, int]:
+    """min.insync.replicas of the topics that have replicas which are behind."""
+    key = "min.insync.replicas"
+    behind = [
+        name
+        for name, topic in topics.items()
+        if any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions.values())
+    ]
+    found = await admin.describe_topic_configs(behind, [key])
+    return {
+        name: int(entries[key].value or "1")
+        for name, entries in found.items()
+        if key in entries and (entries[key].value or "").isdigit()
+    }
+
+
+async def imbalance_percent(admin: Admin, controller_id: int) -> int:
+    """leader.imbalance.per.broker.percentage of the controller; Kafka's default where it does not tell."""
+    from barnabas.client.config_admin import ResourceType
+    from barnabas.client.errors import ClientTimeoutError
+    from barnabas.wire.errors import KafkaError
+
+    if controller_id < 0:
+        return IMBALANCE_PERCENT
+    try:
+        entries = await admin.describe_configs(ResourceType.BROKER, str(controller_id), _IMBALANCE_TIMEOUT_MS)
+    except (ClientTimeoutError, KafkaError):
+        # What is wrong with the controller is told elsewhere.
+        return IMBALANCE_PERCENT
+    entry = entries.get("leader.imbalance.per.broker.percentage")
+    return (
+        int(entry.value) if entry is not None and (entry.value or "").isdigit() and entry.value else IMBALANCE_PERCENT
     )
 
 
@@ -162,7 +189,7 @@ def _brokers(observed: Observed) -> Iterable[Problem]:
         yield Problem(
             "broker_gone",
             Severity.WARNING,
-            f"broker {node_id} has {counted(counts[node_id], 'replica')}, and is not in the cluster",
+            f"broker {node_id} has {_counted(counts[node_id], 'replica')}, and is not in the cluster",
             "start it again with the same broker.id and log.dirs, or move its replicas to other brokers",
             brokers=(node_id,),
         )
@@ -203,7 +230,7 @@ def _imbalance(observed: Observed) -> Iterable[Problem]:
                 "leader_imbalance",
                 Severity.WARNING,
                 f"broker {node_id} leads {preferred[node_id] - len(led_by_others)} of the "
-                f"{counted(preferred[node_id], 'partition')} that it is preferred for",
+                f"{_counted(preferred[node_id], 'partition')} that it is preferred for",
                 "with auto.leader.rebalance.enable the controller gives them back within "
                 "leader.imbalance.check.interval.seconds; at once: `barnabas elect preferred --all`",
                 tuple(led_by_others),
@@ -232,3 +259,7 @@ def _named(partitions: Sequence[TopicPartition]) -> str:
 def _brokers_named(node_ids: Collection[int]) -> str:
     noun = "broker" if len(node_ids) == 1 else "brokers"
     return f"{noun} {', '.join(map(str, sorted(node_ids)))}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
