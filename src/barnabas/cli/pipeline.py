@@ -24,6 +24,7 @@ from barnabas.cli.connection import (
     ExitStatus,
     addresses_option,
     ask_cluster,
+    bootstrap_option,
     exiting,
     json_option,
     run_with_client,

@@ -374,8 +374,8 @@ async def _directory_rates_before(
 
 
 async def _with_directories(
-    admin: Admin, throttles: Throttles, node_id: int, before: Mapping[str, str | None]
-) -> Mapping[str, str | None]:
+    admin: Admin, throttles: Throttles, node_id: int, before: dict[str, str | None]
+) -> dict[str, str | None]:
     """`before`, without the rate of copies between log directories where the broker has that of others who go on."""
     from barnabas.client.admin import ResourceType
 
