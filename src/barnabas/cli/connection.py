@@ -134,10 +134,15 @@ def run_on_host(
         await body(host)
 
     with exiting(interrupted=interrupted):
-        from barnabas.kernel.real_host import run
-
-        run(on_host, name="cli")
+        _run(on_host)
     sys.exit(ExitStatus.DONE)
+
+
+def load_loops() -> None:
+    """For who imports the client before the command runs: no command speaks TLS, and OpenSSL takes a while to load."""
+    from barnabas.kernel.real_tls import import_loops_without_tls
+
+    import_loops_without_tls()
 
 
 def ask_cluster(bootstrap: str, body: Callable[[Client], Coroutine[Any, Any, Result]]) -> Result:
@@ -150,9 +155,7 @@ def ask_cluster(bootstrap: str, body: Callable[[Client], Coroutine[Any, Any, Res
         async with _client(host, bootstrap) as client:
             return await body(client)
 
-    from barnabas.kernel.real_host import run
-
-    return run(on_host, name="cli")
+    return _run(on_host)
 
 
 @contextlib.contextmanager
@@ -213,6 +216,15 @@ def complete_groups(context: click.Context, _parameter: click.Parameter, incompl
     return _completions(context, incomplete, names)
 
 
+def _run(main: Callable[[RealHost], Coroutine[Any, Any, Result]]) -> Result:
+    """Runs on the machine's host."""
+    load_loops()
+
+    from barnabas.kernel.real_host import run
+
+    return run(main, name="cli")
+
+
 @contextlib.asynccontextmanager
 async def _client(host: RealHost, bootstrap: str) -> AsyncIterator[Client]:
     import logging
@@ -251,20 +263,18 @@ def _completions(
     context: click.Context, incomplete: str, names: Callable[[Client], Awaitable[list[str]]]
 ) -> list[CompletionItem]:
     """What of the names begins so; nothing where the cluster does not answer in time, whatever the reason."""
-    import asyncio
-
     from click.shell_completion import CompletionItem
 
     bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP_SERVER
 
     async def on_host(host: RealHost) -> list[str]:
+        import asyncio
+
         async with asyncio.timeout(COMPLETION_TIMEOUT_MS / 1_000), _client(host, with_ports(bootstrap)) as client:
             return await names(client)
 
     try:
-        from barnabas.kernel.real_host import run
-
-        found = run(on_host, name="cli")
+        found = _run(on_host)
     except Exception:  # noqa: BLE001 - a shell that completes has no place for errors
         return []
     matching = sorted(name for name in found if name.startswith(incomplete) and printable(name) == name)

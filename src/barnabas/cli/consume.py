@@ -12,6 +12,7 @@ from barnabas.cli.connection import (
     complete_groups,
     complete_topics,
     json_option,
+    load_loops,
     run_with_client,
 )
 from barnabas.cli.record_templates import TEMPLATE_HELP, parse_template
@@ -90,6 +91,8 @@ def command(
     group gives to this member, and commits what it has printed. --json is --format json: one object per line, with key,
     value and headers in base64 where they are not UTF-8.
     """
+    load_loops()
+
     from barnabas.cli.record_consuming import Plan, consume
     from barnabas.cli.starts import parse_start
 

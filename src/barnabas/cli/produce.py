@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, run_with_client
+from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, load_loops, run_with_client
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -67,6 +67,8 @@ def command(
     Ends at the first record that cannot be written, and tells the number of its line. `--format json` takes what
     `consume --json` prints.
     """
+    load_loops()
+
     from barnabas.cli.record_lines import LineFormat
     from barnabas.cli.record_producing import produce
 

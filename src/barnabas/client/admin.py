@@ -19,17 +19,8 @@ from barnabas.client.group_admin import GroupAdmin, GroupDescription, GroupListi
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.reassignments import PartitionReassignment, alter_codes, alter_request, list_request, listed
 from barnabas.client.records import OffsetAndTimestamp
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
-from barnabas.wire.messages import (
-    AlterReplicaLogDirsRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-    DescribeClusterRequest,
-    DescribeLogDirsRequest,
-    MetadataRequest,
-)
 from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.topics import ElectionType, TopicPartition
 
@@ -78,8 +69,8 @@ class Admin(ConfigAdmin, GroupAdmin):
         """
         wanted = list(topics)
 
-        def build(broker_ms: int) -> CreateTopicsRequest:
-            return CreateTopicsRequest(
+        def build(broker_ms: int) -> messages.CreateTopicsRequest:
+            return messages.CreateTopicsRequest(
                 topics=[_new_topic(topic) for topic in wanted], timeout_ms=broker_ms, validate_only=validate_only
             )
 
@@ -90,9 +81,9 @@ class Admin(ConfigAdmin, GroupAdmin):
         """Deletes topics; returns when the controller has begun to, or has done, as its answer says."""
         wanted = list(names)
 
-        def build(broker_ms: int) -> DeleteTopicsRequest:
-            states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in wanted]
-            return DeleteTopicsRequest(topics=states, topic_names=wanted, timeout_ms=broker_ms)
+        def build(broker_ms: int) -> messages.DeleteTopicsRequest:
+            states = [messages.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in wanted]
+            return messages.DeleteTopicsRequest(topics=states, topic_names=wanted, timeout_ms=broker_ms)
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:
             return [(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses]
@@ -104,10 +95,10 @@ class Admin(ConfigAdmin, GroupAdmin):
     ) -> None:
         """Adds partitions until each topic has the given number."""
 
-        def build(broker_ms: int) -> CreatePartitionsRequest:
-            return CreatePartitionsRequest(
+        def build(broker_ms: int) -> messages.CreatePartitionsRequest:
+            return messages.CreatePartitionsRequest(
                 topics=[
-                    CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+                    messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
                     for name, count in counts.items()
                 ],
                 timeout_ms=broker_ms,
@@ -168,8 +159,12 @@ class Admin(ConfigAdmin, GroupAdmin):
         wanted = None if names is None else list(names)
 
         async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, TopicInfo]:
-            topics = None if wanted is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in wanted]
-            request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+            topics = (
+                None
+                if wanted is None
+                else [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in wanted]
+            )
+            request = messages.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             for topic in response.topics:
                 raise_for_code(topic.error_code, f"topic {topic.name}")
@@ -185,7 +180,7 @@ class Admin(ConfigAdmin, GroupAdmin):
         """The cluster's id, the controller's id (-1: none now), and the ids of the brokers that are alive."""
 
         async def ask(node: BrokerNode, attempt_ms: float) -> tuple[str, int, tuple[int, ...]]:
-            response = await self._client.ask(node, self._lane, DescribeClusterRequest(), attempt_ms)
+            response = await self._client.ask(node, self._lane, messages.DescribeClusterRequest(), attempt_ms)
             raise_for_code(response.error_code, response.error_message)
             ids = tuple(sorted(broker.broker_id for broker in response.brokers))
             return response.cluster_id, response.controller_id, ids
@@ -221,7 +216,9 @@ class Admin(ConfigAdmin, GroupAdmin):
 
         async def attempt(attempt_ms: float) -> Any:
             node = self._client.node(node_id)
-            response = await self._client.ask(node, self._lane, DescribeLogDirsRequest(topics=None), attempt_ms)
+            response = await self._client.ask(
+                node, self._lane, messages.DescribeLogDirsRequest(topics=None), attempt_ms
+            )
             raise_for_code(response.error_code, "DescribeLogDirs")
             return response.results
 
@@ -257,44 +254,47 @@ class Admin(ConfigAdmin, GroupAdmin):
         leader = self._client.cluster.leader(partition)
         if leader is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"the leader of {partition} is not known now")
-        of_partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=partition.partition, offset=offset)
-        topic = DeleteRecordsRequest.DeleteRecordsTopic(name=partition.topic, partitions=[of_partition])
-        request = DeleteRecordsRequest(topics=[topic], timeout_ms=broker_ms(attempt_ms))
+        of_partition = messages.DeleteRecordsRequest.DeleteRecordsPartition(
+            partition_index=partition.partition, offset=offset
+        )
+        topic = messages.DeleteRecordsRequest.DeleteRecordsTopic(name=partition.topic, partitions=[of_partition])
+        request = messages.DeleteRecordsRequest(topics=[topic], timeout_ms=broker_ms(attempt_ms))
         response = await self._client.ask(leader[0], self._lane, request, attempt_ms)
         answer = response.topics[0].partitions[0]
         raise_for_code(answer.error_code, f"deleting records of {partition}")
         return int(answer.low_watermark)
 
 
-def _new_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
+def _new_topic(topic: NewTopic) -> messages.CreateTopicsRequest.CreatableTopic:
     assignments = [
-        CreateTopicsRequest.CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
+        messages.CreateTopicsRequest.CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
         for number, replicas in (topic.assignment or {}).items()
     ]
-    return CreateTopicsRequest.CreatableTopic(
+    return messages.CreateTopicsRequest.CreatableTopic(
         name=topic.name,
         num_partitions=topic.partitions,
         replication_factor=topic.replication_factor,
         assignments=assignments,
         configs=[
-            CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+            messages.CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+            for name, value in topic.configs.items()
         ],
     )
 
 
-def _log_dirs_request(directories: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
-    of_directories: dict[str, AlterReplicaLogDirsRequest.AlterReplicaLogDir] = {}
-    of_topics: dict[tuple[str, str], AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
+def _log_dirs_request(directories: Mapping[TopicPartition, str]) -> messages.AlterReplicaLogDirsRequest:
+    of_directories: dict[str, messages.AlterReplicaLogDirsRequest.AlterReplicaLogDir] = {}
+    of_topics: dict[tuple[str, str], messages.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = {}
     for partition, path in directories.items():
-        directory = of_directories.setdefault(path, AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path))
+        directory = of_directories.setdefault(path, messages.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path))
         topic = of_topics.get((path, partition.topic))
         if topic is None:
-            topic = of_topics[path, partition.topic] = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
+            topic = of_topics[path, partition.topic] = messages.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
                 name=partition.topic
             )
             directory.topics.append(topic)
         topic.partitions.append(partition.partition)
-    return AlterReplicaLogDirsRequest(dirs=list(of_directories.values()))
+    return messages.AlterReplicaLogDirsRequest(dirs=list(of_directories.values()))
 
 
 def _topic_codes(response: Any) -> list[tuple[str, int, str | None]]:

@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.wire.errors import ErrorCode, raise_for_code
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode
+    from barnabas.client.group_coordinator import GroupCoordinator
 
 Result = TypeVar("Result")
 
@@ -82,6 +82,8 @@ class AdminCalls:
         ask: Callable[[GroupCoordinator, float], Awaitable[Result]],
         timeout_ms: float | None,
     ) -> Result:
+        from barnabas.client.group_coordinator import GroupCoordinator
+
         coordinator = GroupCoordinator(self._client, self._lane, group_id)
         return await self._client.repeat(what, lambda attempt_ms: ask(coordinator, attempt_ms), timeout_ms)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.admin_calls import AdminCalls
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, raise_for_code
-from barnabas.wire.messages import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
@@ -70,10 +70,10 @@ class ConfigAdmin(AdminCalls):
         with_synonyms: bool = False,
     ) -> dict[str, ConfigEntry]:
         """All configurations of a topic or a broker, by name; "" as broker is what is set for all of them."""
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource = messages.DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=int(resource_type), resource_name=name, configuration_keys=None
         )
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=with_synonyms)
+        request = messages.DescribeConfigsRequest(resources=[resource], include_synonyms=with_synonyms)
 
         async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, ConfigEntry]:
             response = await self._client.ask(node, self._lane, request, attempt_ms)
@@ -93,12 +93,14 @@ class ConfigAdmin(AdminCalls):
         found: dict[str, dict[str, ConfigEntry]] = {}
         for first in range(0, len(wanted), _DESCRIBED_AT_A_TIME):
             resources = [
-                DescribeConfigsRequest.DescribeConfigsResource(
+                messages.DescribeConfigsRequest.DescribeConfigsResource(
                     resource_type=int(ResourceType.TOPIC), resource_name=name, configuration_keys=wanted_keys
                 )
                 for name in wanted[first : first + _DESCRIBED_AT_A_TIME]
             ]
-            found |= await self._describe_topics_at_once(DescribeConfigsRequest(resources=resources), timeout_ms)
+            found |= await self._describe_topics_at_once(
+                messages.DescribeConfigsRequest(resources=resources), timeout_ms
+            )
         return found
 
     async def alter_configs(
@@ -112,13 +114,15 @@ class ConfigAdmin(AdminCalls):
     ) -> None:
         """Changes single configurations (key, operation, value) of a topic or a broker; "" as broker is all of them."""
         configs = [
-            IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=int(operation), value=value)
+            messages.IncrementalAlterConfigsRequest.AlterableConfig(
+                name=key, config_operation=int(operation), value=value
+            )
             for key, operation, value in changes
         ]
-        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource = messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=int(resource_type), resource_name=name, configs=configs
         )
-        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        request = messages.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         alter = self._alter_with(request, resource_type, name)
         await self._at_resource(resource_type, name, "altering configs", alter, timeout_ms, is_change=True)
 
@@ -126,19 +130,21 @@ class ConfigAdmin(AdminCalls):
         self, resource_type: ResourceType, name: str, configs: Mapping[str, str], timeout_ms: float | None = None
     ) -> None:
         """Gives a topic or a broker exactly these configurations of its own (the older AlterConfigs)."""
-        resource = AlterConfigsRequest.AlterConfigsResource(
+        resource = messages.AlterConfigsRequest.AlterConfigsResource(
             resource_type=int(resource_type),
             resource_name=name,
-            configs=[AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in configs.items()],
+            configs=[
+                messages.AlterConfigsRequest.AlterableConfig(name=key, value=value) for key, value in configs.items()
+            ],
         )
-        request = AlterConfigsRequest(resources=[resource], validate_only=False)
+        request = messages.AlterConfigsRequest(resources=[resource], validate_only=False)
         alter = self._alter_with(request, resource_type, name)
         await self._at_resource(resource_type, name, "replacing configs", alter, timeout_ms, is_change=True)
 
     # Inside.
 
     async def _describe_topics_at_once(
-        self, request: DescribeConfigsRequest, timeout_ms: float | None
+        self, request: messages.DescribeConfigsRequest, timeout_ms: float | None
     ) -> dict[str, dict[str, ConfigEntry]]:
         async def ask(node: BrokerNode, attempt_ms: float) -> dict[str, dict[str, ConfigEntry]]:
             response = await self._client.ask(node, self._lane, request, attempt_ms)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas.wire.topics import ElectionType, TopicPartition
 
 
 def elect_request(
     partitions: Iterable[TopicPartition] | None, election_type: ElectionType, timeout_ms: int
-) -> ElectLeadersRequest:
+) -> messages.ElectLeadersRequest:
     """Asks for leaders of these partitions, or of all."""
-    topics: dict[str, ElectLeadersRequest.TopicPartitions] = {}
+    topics: dict[str, messages.ElectLeadersRequest.TopicPartitions] = {}
     for topic, number in partitions or ():
-        named = topics.setdefault(topic, ElectLeadersRequest.TopicPartitions(topic=topic))
+        named = topics.setdefault(topic, messages.ElectLeadersRequest.TopicPartitions(topic=topic))
         named.partitions.append(number)
-    return ElectLeadersRequest(
+    return messages.ElectLeadersRequest(
         election_type=int(election_type),
         topic_partitions=None if partitions is None else list(topics.values()),
         timeout_ms=timeout_ms,
     )
 
 
-def elect_codes(response: ElectLeadersResponse) -> list[tuple[str, int, str | None]]:
+def elect_codes(response: messages.ElectLeadersResponse) -> list[tuple[str, int, str | None]]:
     """What, the error code and the message, of the whole request, and of partitions where a broker was asked that is
     not the controller, which says so of each.
     """
@@ -39,7 +39,7 @@ def elect_codes(response: ElectLeadersResponse) -> list[tuple[str, int, str | No
     ]
 
 
-def elected(response: ElectLeadersResponse) -> dict[TopicPartition, KafkaError | None]:
+def elected(response: messages.ElectLeadersResponse) -> dict[TopicPartition, KafkaError | None]:
     """None for a partition whose leader was elected, else why none was."""
     return {
         TopicPartition(topic.topic, result.partition_id): (

@@ -1,22 +1,22 @@
-"""What an administrator asks for about groups; part of `Admin`."""
+"""What an administrator asks for about groups; part of `Admin`.
+
+Few commands ask about groups, so what only that needs is loaded when somebody does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.client.admin_calls import AdminCalls
-from barnabas.client.group_coordinator import GroupCoordinator, Membership
 from barnabas.client.records import OffsetAndMetadata
-from barnabas.client.subscription_bytes import by_topic, read_assignment
+from barnabas.wire import messages
 from barnabas.wire.errors import raise_for_code
-from barnabas.wire.messages import (
-    DeleteGroupsRequest,
-    DescribeGroupsRequest,
-    ListGroupsRequest,
-    OffsetDeleteRequest,
-)
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.group_coordinator import GroupCoordinator
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class GroupAdmin(AdminCalls):
         self, states: Iterable[str] = (), timeout_ms: float | None = None
     ) -> tuple[GroupListing, ...]:
         """All groups of all brokers, or those in certain states."""
-        request = ListGroupsRequest(states_filter=list(states))
+        request = messages.ListGroupsRequest(states_filter=list(states))
 
         async def attempt(attempt_ms: float) -> tuple[GroupListing, ...]:
             found: dict[str, GroupListing] = {}
@@ -79,8 +79,10 @@ class GroupAdmin(AdminCalls):
     async def describe_group(self, group_id: str, timeout_ms: float | None = None) -> GroupDescription:
         """A group and its members; one that does not exist is in state Dead."""
 
+        from barnabas.client.subscription_bytes import read_assignment
+
         async def ask(coordinator: GroupCoordinator, attempt_ms: float) -> GroupDescription:
-            response = await coordinator.ask(DescribeGroupsRequest(groups=[group_id]), attempt_ms)
+            response = await coordinator.ask(messages.DescribeGroupsRequest(groups=[group_id]), attempt_ms)
             group = response.groups[0]
             coordinator.check(group.error_code, "description")
             members = tuple(
@@ -108,7 +110,7 @@ class GroupAdmin(AdminCalls):
         """Deletes a group that has no members, and its offsets."""
 
         async def ask(coordinator: GroupCoordinator, attempt_ms: float) -> None:
-            response = await coordinator.ask(DeleteGroupsRequest(groups_names=[group_id]), attempt_ms)
+            response = await coordinator.ask(messages.DeleteGroupsRequest(groups_names=[group_id]), attempt_ms)
             coordinator.check(response.results[0].error_code, "deletion")
 
         await self._at_coordinator(group_id, "deleting a group", ask, timeout_ms)
@@ -117,25 +119,32 @@ class GroupAdmin(AdminCalls):
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, for these partitions or for all."""
+        from barnabas.client.group_coordinator import GroupCoordinator
+
         return await GroupCoordinator(self._client, self._lane, group_id).committed(partitions, timeout_ms)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None
     ) -> None:
         """Commits offsets for a group that has no members."""
+        from barnabas.client.group_coordinator import GroupCoordinator, Membership
+
         await GroupCoordinator(self._client, self._lane, group_id).commit(offsets, Membership(), timeout_ms)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> None:
         """Deletes what a group has committed for topics that it does not subscribe to."""
-        request = OffsetDeleteRequest(
+        from barnabas.client.subscription_bytes import by_topic
+
+        request = messages.OffsetDeleteRequest(
             group_id=group_id,
             topics=[
-                OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                messages.OffsetDeleteRequest.OffsetDeleteRequestTopic(
                     name=topic,
                     partitions=[
-                        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number) for number in numbers
+                        messages.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number)
+                        for number in numbers
                     ],
                 )
                 for topic, numbers in by_topic(partitions).items()

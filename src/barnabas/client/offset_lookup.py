@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from barnabas.client.records import OffsetAndTimestamp
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import IsolationLevel
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from barnabas.wire.sentinels import CONSUMER_ID
 from barnabas.wire.topics import TopicPartition
 
@@ -55,14 +55,14 @@ class OffsetLookup:
         """
 
         async def ask(node: BrokerNode, partitions: list[TopicPartition], answers: Answers) -> None:
-            request = ListOffsetsRequest(
+            request = messages.ListOffsetsRequest(
                 replica_id=CONSUMER_ID,
                 isolation_level=int(self._isolation),
                 topics=[
-                    ListOffsetsRequest.ListOffsetsTopic(
+                    messages.ListOffsetsRequest.ListOffsetsTopic(
                         name=topic,
                         partitions=[
-                            ListOffsetsRequest.ListOffsetsPartition(
+                            messages.ListOffsetsRequest.ListOffsetsPartition(
                                 partition_index=partition.partition,
                                 current_leader_epoch=self._client.cluster.leader_epoch(partition),
                                 timestamp=timestamps_ms[partition],
@@ -90,13 +90,13 @@ class OffsetLookup:
         """For each partition the EpochEnd of an epoch. One attempt; failures are in the answers."""
 
         async def ask(node: BrokerNode, partitions: list[TopicPartition], answers: Answers) -> None:
-            request = OffsetForLeaderEpochRequest(
+            request = messages.OffsetForLeaderEpochRequest(
                 replica_id=CONSUMER_ID,
                 topics=[
-                    OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    messages.OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
                         topic=topic,
                         partitions=[
-                            OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                            messages.OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                                 partition=partition.partition,
                                 current_leader_epoch=self._client.cluster.leader_epoch(partition),
                                 leader_epoch=epochs[partition],

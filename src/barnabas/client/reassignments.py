@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from barnabas.wire.messages import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
+from barnabas.wire import messages
 from barnabas.wire.topics import TopicPartition
 
 
@@ -30,22 +25,22 @@ class PartitionReassignment:
 
 def alter_request(
     targets: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
-) -> AlterPartitionReassignmentsRequest:
+) -> messages.AlterPartitionReassignmentsRequest:
     """Asks for these replicas of partitions; None cancels."""
-    topics: dict[str, AlterPartitionReassignmentsRequest.ReassignableTopic] = {}
+    topics: dict[str, messages.AlterPartitionReassignmentsRequest.ReassignableTopic] = {}
     for partition, target in targets.items():
         topic = topics.setdefault(
-            partition.topic, AlterPartitionReassignmentsRequest.ReassignableTopic(name=partition.topic)
+            partition.topic, messages.AlterPartitionReassignmentsRequest.ReassignableTopic(name=partition.topic)
         )
         topic.partitions.append(
-            AlterPartitionReassignmentsRequest.ReassignablePartition(
+            messages.AlterPartitionReassignmentsRequest.ReassignablePartition(
                 partition_index=partition.partition, replicas=None if target is None else list(target)
             )
         )
-    return AlterPartitionReassignmentsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
+    return messages.AlterPartitionReassignmentsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
 
 
-def alter_codes(response: AlterPartitionReassignmentsResponse) -> list[tuple[str, int, str | None]]:
+def alter_codes(response: messages.AlterPartitionReassignmentsResponse) -> list[tuple[str, int, str | None]]:
     """What, the error code and the message, of the whole request and of each partition."""
     return [
         ("the reassignment", response.error_code, response.error_message),
@@ -57,20 +52,23 @@ def alter_codes(response: AlterPartitionReassignmentsResponse) -> list[tuple[str
     ]
 
 
-def list_request(partitions: Iterable[TopicPartition] | None, timeout_ms: int) -> ListPartitionReassignmentsRequest:
+def list_request(
+    partitions: Iterable[TopicPartition] | None, timeout_ms: int
+) -> messages.ListPartitionReassignmentsRequest:
     """Asks for the reassignments of these partitions, or for all."""
     if partitions is None:
-        return ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms)
-    topics: dict[str, ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] = {}
+        return messages.ListPartitionReassignmentsRequest(topics=None, timeout_ms=timeout_ms)
+    topics: dict[str, messages.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] = {}
     for partition in partitions:
         topic = topics.setdefault(
-            partition.topic, ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name=partition.topic)
+            partition.topic,
+            messages.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name=partition.topic),
         )
         topic.partition_indexes.append(partition.partition)
-    return ListPartitionReassignmentsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
+    return messages.ListPartitionReassignmentsRequest(topics=list(topics.values()), timeout_ms=timeout_ms)
 
 
-def listed(response: ListPartitionReassignmentsResponse) -> dict[TopicPartition, PartitionReassignment]:
+def listed(response: messages.ListPartitionReassignmentsResponse) -> dict[TopicPartition, PartitionReassignment]:
     """The partitions that are being moved."""
     return {
         TopicPartition(topic.name, partition.partition_index): PartitionReassignment(
