@@ -240,6 +240,14 @@ class DataCommandSuite:
         assert {record["partition"] for record in records} == {partition["partition"]}
         assert all(abs(record["timestamp_ms"] / 1_000 - time.time()) < 600 for record in records)
 
+    def test_bytes_of_any_kind_come_out_as_they_went_in(self, bootstrap: str, topic: str) -> None:
+        data = bytes(range(256)).replace(b"\n", b"") * 20
+        produce(bootstrap, topic, data + b"\n" + data[::-1], "--partition", "0", "--key", "k")
+        output, _ = run(bootstrap, "consume", topic, "--until-end", "--format", "raw")
+        assert output == data + b"\n" + data[::-1] + b"\n"
+        output, _ = run(bootstrap, "consume", topic, "--until-end", "--format", "hex")
+        assert output.decode().splitlines() == [f"6b\t{value.hex()}" for value in (data, data[::-1])]
+
     def test_a_record_for_a_partition_that_is_not_there(self, bootstrap: str, topic: str) -> None:
         _, errors = run(bootstrap, "produce", topic, "--partition", "3", data=b"a\n", status=4)
         assert f"line 1: {topic} has partitions 0 to 2, not 3" in errors

@@ -20,7 +20,7 @@ from barnabas.cli.record_templates import TEMPLATE_HELP, parse_template
 if TYPE_CHECKING:
     from barnabas.client.client import Client
 
-_FORMAT_NAMES = ("value", "line", "json")
+_FORMAT_NAMES = ("value", "line", "raw", "hex", "json")
 
 
 def _complete_formats(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -57,11 +57,12 @@ def _complete_formats(_context: click.Context, _parameter: click.Parameter, inco
     "-f",
     "--format",
     "line_format",
-    metavar="value|line|json|TEMPLATE",
+    metavar="value|line|raw|hex|json|TEMPLATE",
     default="value",
     show_default=True,
     shell_complete=_complete_formats,
-    help="What to print: the value; key, tab and value; all that a record has; or a template such as '%t %p %o %k %s': "
+    help="What to print: the value; key, tab and value; the value byte for byte, whatever it is; key, tab and value in "
+    "hexadecimal digits; all that a record has; or a template such as '%t %p %o %k %s': "
     f"{TEMPLATE_HELP}.",
 )
 @click.option(

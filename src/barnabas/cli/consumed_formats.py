@@ -95,6 +95,33 @@ def _value_format(is_terminal: bool) -> Format:
     return Columns(lines)
 
 
+def _raw_format(is_terminal: bool) -> Format:
+    """The values, byte for byte, and a line feed behind each; null is no byte. On a terminal as `value`."""
+    if is_terminal:
+        return _value_format(is_terminal)
+
+    def lines(columns: list[RecordColumn]) -> bytes:
+        values = [value or b"" for column in columns for value in column.values]
+        values.append(b"")
+        return b"\n".join(values)
+
+    return Columns(lines)
+
+
+def _hex_format(is_terminal: bool) -> Format:  # noqa: ARG001 - digits do nobody any harm
+    """Key, tab and value in hexadecimal digits, or null."""
+
+    def lines(columns: list[RecordColumn]) -> bytes:
+        parts = [
+            f"{_hex(key)}\t{_hex(value)}\n"
+            for column in columns
+            for key, value in zip(column.keys or itertools.repeat(None), column.values, strict=False)
+        ]
+        return "".join(parts).encode("ascii")
+
+    return Columns(lines)
+
+
 def _line_format(is_terminal: bool) -> Format:
     """Key, tab and value."""
 
@@ -131,6 +158,8 @@ def _json_format(is_terminal: bool) -> Format:  # noqa: ARG001 - JSON escapes th
 FORMATS: Final[dict[str, Callable[[bool], Format]]] = {
     "value": _value_format,
     "line": _line_format,
+    "raw": _raw_format,
+    "hex": _hex_format,
     "json": _json_format,
 }
 """By name; told whether it is printed on a terminal."""
@@ -153,6 +182,10 @@ def record_document(record: ConsumerRecord) -> dict[str, Any]:
 
 
 # Inside.
+
+
+def _hex(data: bytes | None) -> str:
+    return NULL if data is None else data.hex()
 
 
 def _without_nulls(items: Sequence[bytes | None]) -> Sequence[bytes]:

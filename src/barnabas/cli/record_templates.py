@@ -29,7 +29,7 @@ def parse_template(text: str) -> tuple[bytes | Part, ...]:
     Raises ValueError for what means nothing, and for text that has nothing of a record.
     """
     if "%" not in text:
-        raise ValueError(f"{text!r} is not value, line or json, nor a template such as '%t %p %o %k %s'")
+        raise ValueError(f"{text!r} is not value, line, raw, hex or json, nor a template such as '%t %p %o %k %s'")
     parts: list[bytes | Part] = []
     at = 0
     while at < len(text):

@@ -28,7 +28,10 @@ from barnabas.cli.main import main
             "'yesterday' is no place in a partition: write earliest, latest, an offset",
         ),
         (["consume", "t", "--max", "0"], "--max"),
-        (["consume", "t", "--format", "yaml"], "'yaml' is not value, line or json, nor a template such as '%t %p"),
+        (
+            ["consume", "t", "--format", "yaml"],
+            "'yaml' is not value, line, raw, hex or json, nor a template such as '%t %p",
+        ),
         (["consume", "t", "-f", "%t %q"], "%q means nothing: write %t topic, %p partition"),
         (["consume", "t", "--timeout", "0"], "--timeout"),
         (["consume", "t", "--isolation", "none"], "--isolation"),

@@ -81,7 +81,7 @@ def test_values_are_printed_as_they_are_and_escaped_where_they_are_no_text() -> 
 
 
 def test_a_terminal_is_not_played_with() -> None:
-    for name in ("value", "line", "json"):
+    for name in ("value", "line", "raw", "hex", "json"):
         lines = printed(name, is_terminal=True)([record(b"\x1b]0;k\x07", "\x1b[2J\u202e".encode())])
         text = lines.decode()
         assert text.count("\n") == 1
@@ -95,7 +95,7 @@ def test_a_line_is_key_tab_and_value() -> None:
 def test_columns_of_many_records_are_printed_in_order() -> None:
     records = [record(None if number % 3 else b"k", b"v%d" % number if number % 5 else None) for number in range(40)]
     columns = [column_of(records[begin : begin + 7]) for begin in range(0, 40, 7)]
-    for name in ("value", "line"):
+    for name in ("value", "line", "raw", "hex"):
         for is_terminal in (False, True):
             found = format_of(name, is_terminal=is_terminal)
             assert isinstance(found, Columns)
@@ -104,8 +104,20 @@ def test_columns_of_many_records_are_printed_in_order() -> None:
     assert printed("line", is_terminal=False)(records[:3]) == b"k\tnull\nnull\tv1\nnull\tv2\n"
 
 
+def test_raw_values_are_what_they_are_and_on_a_terminal_do_no_harm() -> None:
+    records = [record(value=value) for value in (b"\xff\x00\x1b", b"", None, b"last")]
+    assert printed("raw", is_terminal=False)(records) == b"\xff\x00\x1b\n\n\nlast\n"
+    assert printed("raw", is_terminal=True)(records) == printed("value", is_terminal=True)(records)
+
+
+def test_hexadecimal_digits_tell_null_from_nothing() -> None:
+    records = [record(b"\xff\x00", b"\n"), record(None, b""), record(b"", None)]
+    for is_terminal in (False, True):
+        assert printed("hex", is_terminal=is_terminal)(records) == b"ff00\t0a\nnull\t\n\tnull\n"
+
+
 def test_no_records_are_no_lines() -> None:
-    for name in ("value", "line", "json"):
+    for name in ("value", "line", "raw", "hex", "json"):
         assert printed(name, is_terminal=False)([]) == b""
 
 

@@ -52,8 +52,8 @@ def test_on_a_terminal_only_the_template_may_control_it() -> None:
 @pytest.mark.parametrize(
     ("template", "error"),
     [
-        ("", "is not value, line or json, nor a template"),
-        ("text", "is not value, line or json, nor a template"),
+        ("", "is not value, line, raw, hex or json, nor a template"),
+        ("text", "is not value, line, raw, hex or json, nor a template"),
         ("%", "a single % is at the end; %% is a percent sign"),
         ("%s %", "a single % is at the end"),
         ("%z", "%z means nothing: write %t topic"),
