@@ -20,8 +20,11 @@ _DELETE_TOPICS_VERSION = 4
 class Connection:
     """One connection to 127.0.0.1 with one request in flight; a context manager. OSError when no answer comes."""
 
-    def __init__(self, port: int, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds)
+    def __init__(self, port: int, timeout_seconds: float = _TIMEOUT_SECONDS, *, source: str | None = None) -> None:
+        """`source` is the address that it comes from, where that matters."""
+        self._socket = socket.create_connection(
+            ("127.0.0.1", port), timeout=timeout_seconds, source_address=None if source is None else (source, 0)
+        )
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def call(self, key: ApiKey, version: int, message: Any) -> Any:

@@ -1,19 +1,20 @@
 """AddOffsetsToTxn, 0 to 4: a producer is about to commit offsets of a group in its transaction.
 
 The partition of `__consumer_offsets` that has the group becomes part of the transaction, so that it is told the
-outcome. Left out: the checks of the permissions to write for the transactional id and to read for the group, until
-there are ACLs.
+outcome.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext
 from barnabas.api.transaction_codes import fenced_code
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.transactions import Producer
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -33,6 +34,10 @@ class AddOffsetsToTxnHandler:
         self._groups = groups
 
     def handle(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | None:
+        if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         partition = TopicPartition(OFFSETS_TOPIC, self._groups.partition_for(request.group_id))
         responder = context.park()
         self._transactions.add_partitions(

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn, 0 to 5: a producer is about to write to partitions in its transaction.
 
 From version 4 brokers ask for several transactions at once, and may ask only whether the partitions are in them
-(KIP-890). Where one partition of a transaction does not exist none is added, and the others are
-OPERATION_NOT_ATTEMPTED. Left out: the checks of permissions, until there are ACLs.
+(KIP-890). Where one partition of a transaction does not exist, or may not be written to, none is added, and the others
+are OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from barnabas.api.authorization import Decisions, check_cluster, may
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.transaction_codes import fenced_code
 from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.cluster.metadata_responses import is_internal
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.transactions import Producer
-from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each, each_within
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -45,13 +48,22 @@ class AddPartitionsToTxnHandler:
     def handle(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
     ) -> Steps[AddPartitionsToTxnResponse | None]:
+        is_from_broker = context.api_version >= _BATCHED_SINCE
+        if is_from_broker:
+            check_cluster(context, AclOperation.CLUSTER_ACTION)
         asked = _transactions(context, request)
         answer = _Answer(context, asked)
         for number, transaction in enumerate(asked):
-            yield from self._ask(number, transaction, answer)
+            denied: set[str] = set()
+            if not is_from_broker:
+                if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
+                    answer.give(number, lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                    continue
+                denied = yield from _denied(context, transaction.topics)
+            yield from self._ask(number, transaction, answer, denied)
         return (yield from answer.response_now())
 
-    def _ask(self, number: int, asked: Asked, answer: _Answer) -> Steps[None]:
+    def _ask(self, number: int, asked: Asked, answer: _Answer, denied: set[str]) -> Steps[None]:
         image = self._metadata.image
         partitions: set[TopicPartition] = set()
         missing: set[TopicPartition] = set()
@@ -60,15 +72,21 @@ class AddPartitionsToTxnHandler:
             for index in topic.partitions:
                 partition = TopicPartition(topic.name, index)
                 partitions.add(partition)
-                if image.partition(partition) is None:
+                if topic.name not in denied and image.partition(partition) is None:
                     missing.add(partition)
                 left -= 1
                 if not left:
                     yield
                     left = STEP_ELEMENTS
-        if missing:
-            unknown, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-            answer.give(number, lambda partition: unknown if partition in missing else others)
+        if missing or denied:
+
+            def code_of(partition: TopicPartition) -> ErrorCode:
+                if partition.topic in denied:
+                    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                unknown = partition in missing
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
+
+            answer.give(number, code_of)
             return
         producer = Producer(asked.producer_id, asked.producer_epoch)
         if not asked.verify_only:
@@ -125,6 +143,18 @@ class _Answer:
         if self._context.api_version >= _BATCHED_SINCE:
             return AddPartitionsToTxnResponse(results_by_transaction=results)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+
+
+def _denied(context: RequestContext, topics: Sequence[Topic]) -> Steps[set[str]]:
+    """The topics that a client may not write to; internal ones no client may."""
+    may_write = Decisions(context, AclOperation.WRITE, ResourceType.TOPIC)
+
+    def named(topic: Topic) -> str | None:
+        is_denied = topic.partitions and (is_internal(topic.name) or not may_write.allow(topic.name))
+        return topic.name if is_denied else None
+
+    found = yield from each(named, topics)
+    return {name for name in found if name is not None}
 
 
 def _transactions(context: RequestContext, request: AddPartitionsToTxnRequest) -> Sequence[Asked]:

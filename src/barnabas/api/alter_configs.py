@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from barnabas.api.administration.config_alteration import ConfigAlterer, Keys
 from barnabas.api.config_resources import (
+    ConfigAccess,
     ResourceType,
     alter_each,
     check_config_names,
@@ -19,6 +20,7 @@ from barnabas.api.config_resources import (
 )
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import AlterConfigsRequest, AlterConfigsResponse
@@ -36,8 +38,10 @@ class AlterConfigsHandler:
         self._alterer = alterer
 
     async def handle(self, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        access = ConfigAccess(context, AclOperation.ALTER_CONFIGS)
+
         async def alter(resource: AlterConfigsRequest.AlterConfigsResource) -> None:
-            await self._alter(resource, validate_only=request.validate_only)
+            await self._alter(resource, access, validate_only=request.validate_only)
 
         outcomes = await alter_each(context, request.resources, alter)
         responses = each(lambda outcome: Result(**result_fields(*outcome)), outcomes)
@@ -49,7 +53,9 @@ class AlterConfigsHandler:
         responses = yield from each(lambda resource: Result(**result_fields(resource, error)), request.resources)
         return AlterConfigsResponse(responses=responses)
 
-    async def _alter(self, resource: AlterConfigsRequest.AlterConfigsResource, *, validate_only: bool) -> None:
+    async def _alter(
+        self, resource: AlterConfigsRequest.AlterConfigsResource, access: ConfigAccess, *, validate_only: bool
+    ) -> None:
         """Raises `KafkaError`."""
         check_config_names(resource.configs)
         nulls = [config.name for config in resource.configs if config.value is None]
@@ -60,9 +66,10 @@ class AlterConfigsHandler:
         def replace(_existing: Mapping[str, str], _keys: Keys) -> dict[str, str]:
             return dict(configs)
 
+        if resource.resource_type not in (ResourceType.TOPIC, ResourceType.BROKER):
+            raise unknown_type(resource.resource_type)
+        access.check(resource)
         if resource.resource_type == ResourceType.TOPIC:
             await self._alterer.alter_topic(resource.resource_name, replace, validate_only=validate_only)
-        elif resource.resource_type == ResourceType.BROKER:
-            await self._alterer.alter_broker(resource.resource_name, replace, validate_only=validate_only)
         else:
-            raise unknown_type(resource.resource_type)
+            await self._alterer.alter_broker(resource.resource_name, replace, validate_only=validate_only)

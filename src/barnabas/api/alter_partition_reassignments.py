@@ -2,7 +2,6 @@
 
 Answered by the active controller when the assignments are written and the new replicas have been told; the moves go on
 by themselves. Of a partition that is named twice counts what is said last. As in Kafka `timeout_ms` is not looked at.
-Left out: the check of the Alter permission on the cluster, until there are ACLs.
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.controller.controller import Controller
 from barnabas.kernel.steps import Steps, each, each_within
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
@@ -36,6 +37,7 @@ class AlterPartitionReassignmentsHandler:
     def handle(
         self, context: RequestContext, request: AlterPartitionReassignmentsRequest
     ) -> Coroutine[Any, Any, AlterPartitionReassignmentsResponse]:
+        check_cluster(context, AclOperation.ALTER)
         context.park()  # it waits for the controller's queue, which is not this request's work
         return self._alter(context, request)
 

@@ -1,8 +1,7 @@
 """AlterReplicaLogDirs, 0 to 2: replicas of this broker go to other log directories of it (KIP-113).
 
 Answered when each move has begun; DescribeLogDirs tells how far it is. A partition that is named for two directories
-goes to the last. A partition that is not here yet is remembered until the broker stops (REPLICA_NOT_AVAILABLE). Left
-out: the check of the Alter permission on the cluster, until there are ACLs.
+goes to the last. A partition that is not here yet is remembered until the broker stops (REPLICA_NOT_AVAILABLE).
 """
 
 from __future__ import annotations
@@ -10,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each, each_within
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
@@ -35,6 +36,7 @@ class AlterReplicaLogDirsHandler:
     def handle(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
     ) -> Coroutine[Any, Any, AlterReplicaLogDirsResponse]:
+        check_cluster(context, AclOperation.ALTER)
         context.park()  # it may wait for the disk of a move that it ends
         return self._alter(context, request)
 

@@ -1,8 +1,7 @@
 """AlterUserScramCredentials, 0: sets and deletes SCRAM credentials of users, on the controller (KIP-554).
 
 The client has salted and hashed the password; what is kept is enough to check a login, and not to log in. All changes
-of one user are one write, against the version that was read. Left out: the check of the Alter permission on the
-cluster, until APIs ask ACLs.
+of one user are one write, against the version that was read.
 """
 
 from __future__ import annotations
@@ -13,9 +12,11 @@ from typing import Any, Final
 
 from barnabas.api.administration.config_alteration import ConfigAlterer
 from barnabas.api.administration.ports import ControllerStatus
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MIN, ScramCredential, ScramMechanism
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
@@ -42,6 +43,7 @@ class AlterUserScramCredentialsHandler:
     ) -> Coroutine[Any, Any, AlterUserScramCredentialsResponse]:
         if not self._controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        check_cluster(context, AclOperation.ALTER)
         return self._alter(context, request)
 
     def error_response(

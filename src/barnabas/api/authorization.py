@@ -49,3 +49,31 @@ def may_with_any(context: RequestContext, operation: AclOperation, resource_type
     return authorizer is None or authorizer.authorize_by_resource_type(
         context.principal, context.client_host, operation, resource_type
     )
+
+
+class Decisions:
+    """What it may do with resources of a type, of which a request names many: each name is asked for once."""
+
+    __slots__ = ("_context", "_decided", "_operation", "_quietly", "_resource_type")
+
+    def __init__(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType, *, quietly: bool = False
+    ) -> None:
+        self._context = context
+        self._operation = operation
+        self._resource_type = resource_type
+        self._quietly = quietly
+        self._decided: dict[str, bool] = {}
+
+    @property
+    def allow_all(self) -> bool:
+        """Nobody need be asked."""
+        return self._context.authorizer is None
+
+    def allow(self, name: str) -> bool:
+        decided = self._decided.get(name)
+        if decided is None:
+            decided = self._decided[name] = may(
+                self._context, self._operation, self._resource_type, name, quietly=self._quietly
+            )
+        return decided

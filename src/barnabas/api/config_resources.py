@@ -7,8 +7,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import STEP_ELEMENTS
+from barnabas.security import acls
+from barnabas.security.acls import AclOperation
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
@@ -40,6 +43,22 @@ Resource = TypeVar("Resource", bound=NamedResource)
 _COUNTED_PER_TURN: Final = 4096
 CONFIGS_MAX: Final = 1000
 """Configs of one resource in one request; there are some 200."""
+
+
+class ConfigAccess:
+    """Whether who has sent the request may do `operation` with the configs of its resources."""
+
+    def __init__(self, context: RequestContext, operation: AclOperation) -> None:
+        self._topics = Decisions(context, operation, acls.ResourceType.TOPIC)
+        self._cluster = Decisions(context, operation, acls.ResourceType.CLUSTER)
+
+    def check(self, resource: NamedResource) -> None:
+        """Raises `KafkaError`. What is no topic's is the cluster's."""
+        if resource.resource_type == ResourceType.TOPIC:
+            if not self._topics.allow(resource.resource_name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif not self._cluster.allow(acls.CLUSTER_NAME):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 async def alter_each(

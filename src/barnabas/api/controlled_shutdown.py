@@ -1,14 +1,15 @@
 """ControlledShutdown (key 7, versions 0 to 3): a broker that is about to stop has its leadership moved away.
 
 The answer names the partitions that it leads still, because nobody else is in sync; the broker asks again, or stops
-nevertheless. Version 2 brings the broker epoch (KIP-380). Left out: the check of the ClusterAction permission, until
-there are ACLs.
+nevertheless. Version 2 brings the broker epoch (KIP-380).
 """
 
 from __future__ import annotations
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.controller.controller import Controller
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse
@@ -23,7 +24,8 @@ class ControlledShutdownHandler:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
-    async def handle(self, _context: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+    async def handle(self, context: RequestContext, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        check_cluster(context, AclOperation.CLUSTER_ACTION)
         remaining = await self._controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         return ControlledShutdownResponse(
             remaining_partitions=[

@@ -14,8 +14,10 @@ from typing import Any, Final
 from barnabas.api.administration.partition_creation import MorePartitions, PartitionCreator
 from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_waits import TopicWaits
+from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
@@ -56,9 +58,12 @@ class CreatePartitionsHandler:
         for start in range(0, len(names), _COUNTED_PER_TURN):
             counts.update(names[start : start + _COUNTED_PER_TURN])
             await context.turn()
-        asked = await context.in_steps(
-            each(lambda topic: _wanted(topic) if counts[topic.name] == 1 else None, request.topics)
-        )
+        may_alter = Decisions(context, AclOperation.ALTER, ResourceType.TOPIC)
+
+        def allowed(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> MorePartitions | None:
+            return _wanted(topic) if counts[topic.name] == 1 and may_alter.allow(topic.name) else None
+
+        asked = await context.in_steps(each(allowed, request.topics))
         wanted = [more for more in asked if more is not None]
         outcomes = await self._creator.create(wanted, validate_only=request.validate_only)
         late: AbstractSet[str] = frozenset()
@@ -75,7 +80,11 @@ class CreatePartitionsHandler:
 
         twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
         repeated = ((name, twice) for name, count in counts.items() if count > 1)
-        return CreatePartitionsResponse(results=await context.in_steps(each(result, [*outcomes.items(), *repeated])))
+        failed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
+        once = [name for name, count in counts.items() if count == 1]
+        denied = ((name, failed) for name in once if not may_alter.allow(name))
+        found = [*outcomes.items(), *repeated, *denied]
+        return CreatePartitionsResponse(results=await context.in_steps(each(result, found)))
 
 
 def _failed(name: str, error: KafkaError) -> Result:

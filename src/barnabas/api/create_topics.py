@@ -2,8 +2,8 @@
 
 Answered when every partition has a leader in this broker's metadata, or at the time-out, with REQUEST_TIMED_OUT for
 topics that are there but not led yet; so Kafka does in ZooKeeper mode, and a time-out of 0 is always answered so. From
-version 5 on the configs, counts and, from 7, the id are told of what was made. Left out: policies
-(`create.topic.policy.class.name`) and the controller mutation quota, which holds nothing back yet.
+version 5 on the configs, counts and, from 7, the id are told of what was made, to whoever may describe its configs.
+Left out: policies (`create.topic.policy.class.name`) and the controller mutation quota, which holds nothing back yet.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from typing import Any, Final
 from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_creation import NewTopic, Outcome, PlannedTopic, TopicCreator
 from barnabas.api.administration.topic_waits import TopicWaits
+from barnabas.api.authorization import Decisions, may_with_cluster
 from barnabas.api.context import RequestContext
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.config.topic_config import describe_topic
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -65,7 +67,8 @@ class CreateTopicsHandler:
         return CreateTopicsResponse(topics=(yield from each(failed, request.topics)))
 
     async def _create(self, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        refused = await context.in_steps(_refused(request.topics))
+        refused = await context.in_steps(_refused(context, request.topics))
+        may_be_told = Decisions(context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, quietly=True)
         asked = await context.in_steps(
             each(lambda topic: None if topic.name in refused else _new_topic(topic), request.topics)
         )
@@ -80,9 +83,13 @@ class CreateTopicsHandler:
         told: dict[tuple[tuple[str, str], ...], list[Config]] = {}
 
         def result_of(topic: CreateTopicsRequest.CreatableTopic) -> Result:
+            is_told = topic.name == CLUSTER_METADATA_TOPIC or may_be_told.allow(topic.name)
             outcome = refused.get(topic.name) or outcomes[topic.name]
-            result = _result(topic.name, outcome, is_late=topic.name in late, is_made=not request.validate_only)
-            if are_told and isinstance(outcome, PlannedTopic) and not result.error_code:
+            is_made = is_told and not request.validate_only
+            result = _result(topic.name, outcome, is_late=topic.name in late, is_made=is_made)
+            if not is_told and (topic.name in refused or not result.error_code):
+                result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if are_told and is_told and isinstance(outcome, PlannedTopic) and not result.error_code:
                 result.num_partitions = len(outcome.assignment)
                 result.replication_factor = outcome.replication_factor
                 same = tuple(sorted(outcome.configs.items()))
@@ -117,8 +124,10 @@ def _result(name: str, outcome: Outcome, *, is_late: bool, is_made: bool) -> Res
     return Result(name=name, topic_id=topic_id, error_code=code, error_message=None, configs=[])
 
 
-def _refused(topics: Sequence[CreateTopicsRequest.CreatableTopic]) -> Steps[dict[str, KafkaError]]:
-    """What is refused because of the request itself, by name."""
+def _refused(
+    context: RequestContext, topics: Sequence[CreateTopicsRequest.CreatableTopic]
+) -> Steps[dict[str, KafkaError]]:
+    """What is refused because of the request itself, or since its sender may not make it, by name."""
     refused: dict[str, KafkaError] = {}
     named: set[str] = set()
     for position, topic in enumerate(topics):
@@ -132,6 +141,14 @@ def _refused(topics: Sequence[CreateTopicsRequest.CreatableTopic]) -> Steps[dict
         elif name in named and name not in refused:
             refused[name] = KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
         named.add(name)
+    if context.authorizer is not None and not may_with_cluster(context, AclOperation.CREATE, quietly=True):
+        may_create = Decisions(context, AclOperation.CREATE, ResourceType.TOPIC)
+
+        def check(topic: CreateTopicsRequest.CreatableTopic) -> None:
+            if topic.name not in refused and not may_create.allow(topic.name):
+                refused[topic.name] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+
+        yield from each(check, topics)
     return refused
 
 

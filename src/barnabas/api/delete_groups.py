@@ -5,9 +5,11 @@ Answered when the tombstones are committed, where Apache Kafka answers when its 
 
 from __future__ import annotations
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext, Responder
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteGroupsRequest, DeleteGroupsResponse
@@ -25,6 +27,12 @@ class DeleteGroupsHandler:
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Steps[None]:
         named = list(dict.fromkeys(request.groups_names))
         outcomes: dict[str, ErrorCode] = dict.fromkeys(named, ErrorCode.NONE)
+        for start in range(0, 0 if context.authorizer is None else len(named), STEP_ELEMENTS):
+            for group_id in named[start : start + STEP_ELEMENTS]:
+                if not may(context, AclOperation.DELETE, ResourceType.GROUP, group_id):
+                    outcomes[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            yield
+        named = [group_id for group_id in named if outcomes[group_id] is ErrorCode.NONE]
         missing = len(named)
         responder: Responder | None = None
 

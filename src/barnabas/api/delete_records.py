@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.api.named_once import NamedTopic, named_once
 from barnabas.kernel.steps import Steps, each_within
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.delete_records import DeleteOutcome, Outcomes, RecordDeletions
 from barnabas.serving.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
@@ -30,10 +32,15 @@ class DeleteRecordsHandler:
     def handle(self, context: RequestContext, request: DeleteRecordsRequest) -> Steps[None]:
         image = self._metadata.image
         offsets: dict[TopicPartition, int] = {}
+        denied: dict[TopicPartition, DeleteOutcome] = {}
+        failed = DeleteOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        may_delete = Decisions(context, AclOperation.DELETE, ResourceType.TOPIC)
 
         def sort(topic: DeleteRecordsRequest.DeleteRecordsTopic, partition: Asked) -> None:
             topic_partition = TopicPartition(topic.name, partition.partition_index)
-            if image.partition(topic_partition) is not None:
+            if not may_delete.allow(topic.name):
+                denied[topic_partition] = failed
+            elif image.partition(topic_partition) is not None:
                 offsets[topic_partition] = partition.offset
 
         yield from each_within(request.topics, _partitions_of, sort, lambda *_: None)
@@ -42,7 +49,9 @@ class DeleteRecordsHandler:
         self._deletions.delete(
             offsets,
             request.timeout_ms,
-            lambda outcomes: responder.respond(_response(request, outcomes, refused)),
+            lambda outcomes: responder.respond(
+                _response(request, {**outcomes, **denied} if denied else outcomes, refused)
+            ),
         )
 
     def error_response(

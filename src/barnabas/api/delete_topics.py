@@ -14,11 +14,13 @@ from typing import Any, Final
 from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_deletion import NO_IDS, TopicDeleter
 from barnabas.api.administration.topic_waits import TopicWaits
+from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
@@ -72,7 +74,9 @@ class DeleteTopicsHandler:
         if any(is_confused):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
         image = self._metadata.image
-        yield from each(lambda topic: _look_up(topic, image), asked)
+        may_describe = Decisions(context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+        may_delete = Decisions(context, AclOperation.DELETE, ResourceType.TOPIC)
+        yield from each(lambda topic: _look_up(topic, image, may_describe, may_delete), asked)
         if all(topic.error for topic in asked):
             return (yield from _response(asked))
         context.park()  # it waits for other brokers, which is not this broker's work
@@ -121,13 +125,20 @@ def _asked(context: RequestContext, request: DeleteTopicsRequest) -> Steps[list[
     return (yield from each(lambda name: _Asked(name, ZERO_UUID), request.topic_names))
 
 
-def _look_up(topic: _Asked, image: MetadataImage) -> None:
+def _look_up(topic: _Asked, image: MetadataImage, may_describe: Decisions, may_delete: Decisions) -> None:
     if topic.topic_id != ZERO_UUID:
         topic.name = image.names_by_id.get(topic.topic_id)
         if topic.name is None:
             topic.error = ErrorCode.UNKNOWN_TOPIC_ID
+        elif not may_describe.allow(topic.name):
+            # An id is no secret, but the name of the topic may be.
+            topic.name, topic.error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif not may_delete.allow(topic.name):
+            topic.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif topic.name is None:
         topic.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # Kafka's word for a topic that nobody named
+    elif not may_delete.allow(topic.name):
+        topic.error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     elif topic.name not in image.topics:
         topic.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -1,13 +1,13 @@
 """DescribeCluster, 0 and 1: the brokers, at the listener that the client came in by, and the controller.
 
-Left out: ACLs, so that everybody may do everything with the cluster.
+Everybody is answered; whoever may not describe the cluster is told that he may do nothing with it.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from barnabas.api.authorized_operations import CLUSTER_OPERATIONS
+from barnabas.api.authorized_operations import cluster_operations
 from barnabas.api.context import RequestContext
 from barnabas.serving.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
@@ -54,7 +54,7 @@ class DescribeClusterHandler:
             ],
         )
         if request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = cluster_operations(context)
         return response
 
     def error_response(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from barnabas.api.administration.config_alteration import check_broker_name
 from barnabas.api.administration.guarded_writes import as_kafka_error
 from barnabas.api.administration.logger_levels import LoggerLevels
-from barnabas.api.config_resources import ResourceType, result_fields
+from barnabas.api.config_resources import ConfigAccess, ResourceType, result_fields
 from barnabas.api.context import RequestContext
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
@@ -28,6 +28,7 @@ from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import ZnodeData
 from barnabas.coordination.ports import Store
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
@@ -76,6 +77,7 @@ class DescribeConfigsHandler:
                     ErrorCode.INVALID_REQUEST,
                     f"Unexpected resource type {resource.resource_type} for resource {resource.resource_name}",
                 )
+        access = ConfigAccess(context, AclOperation.DESCRIBE_CONFIGS)
         topics: dict[str, None] = {}
         for position, resource in enumerate(request.resources):
             if position % _LOOKED_AT_PER_STEP == _LOOKED_AT_PER_STEP - 1:
@@ -83,8 +85,8 @@ class DescribeConfigsHandler:
             if resource.resource_type == ResourceType.TOPIC and resource.resource_name in self._metadata.image.topics:
                 topics[resource.resource_name] = None
         if topics:
-            return self._describe_with_topics(context, request, list(topics))
-        return (yield from self._describe(request, context.api_version, {}))
+            return self._describe_with_topics(context, request, list(topics), access)
+        return (yield from self._describe(request, context.api_version, {}, access))
 
     def error_response(
         self, _context: RequestContext, request: DescribeConfigsRequest, error: KafkaError
@@ -93,7 +95,7 @@ class DescribeConfigsHandler:
         return DescribeConfigsResponse(results=results)
 
     async def _describe_with_topics(
-        self, context: RequestContext, request: DescribeConfigsRequest, topics: list[str]
+        self, context: RequestContext, request: DescribeConfigsRequest, topics: list[str], access: ConfigAccess
     ) -> DescribeConfigsResponse:
         found: dict[str, Found] = {}
         for start in range(0, len(topics), _READ_AT_A_TIME):
@@ -103,15 +105,15 @@ class DescribeConfigsHandler:
             except CoordinationError as error:
                 raise as_kafka_error(error, self._logger, "Reading the configs of topics") from None
             found.update(zip(some, read, strict=True))
-        return await context.in_steps(self._describe(request, context.api_version, found))
+        return await context.in_steps(self._describe(request, context.api_version, found, access))
 
     def _describe(
-        self, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found]
+        self, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found], access: ConfigAccess
     ) -> Steps[DescribeConfigsResponse]:
         results: list[Result] = []
         left = _ENTRIES_PER_STEP
         for resource in request.resources:
-            result = self._result(resource, request, api_version, topics)
+            result = self._result(resource, request, api_version, topics, access)
             results.append(result)
             left -= 1 + len(result.configs)
             if left <= 0:
@@ -120,9 +122,15 @@ class DescribeConfigsHandler:
         return DescribeConfigsResponse(results=results)
 
     def _result(
-        self, resource: Resource, request: DescribeConfigsRequest, api_version: int, topics: dict[str, Found]
+        self,
+        resource: Resource,
+        request: DescribeConfigsRequest,
+        api_version: int,
+        topics: dict[str, Found],
+        access: ConfigAccess,
     ) -> Result:
         try:
+            access.check(resource)
             described = self._described(resource, topics)
         except KafkaError as error:
             return Result(**{**result_fields(resource, error), "error_message": error.detail or ""})

@@ -2,8 +2,7 @@
 
 An API of our own, which Kafka lacks: its brokers tell who the controller is and no more. Clients pass over keys that
 they do not know. The active controller answers at once, from what it knows, also while its event queue stands still;
-every other broker says NOT_CONTROLLER. Left out: the check of the Describe permission on the cluster, until there are
-ACLs.
+every other broker says NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -11,9 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas import __version__
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.controller.controller import Controller
 from barnabas.controller.recent_transitions import TimedTransition
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import DescribeControllerRequest, DescribeControllerResponse
@@ -30,8 +31,8 @@ class DescribeControllerHandler:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
-    def handle(self, _context: RequestContext, request: DescribeControllerRequest) -> DescribeControllerResponse:
-        # Here the authorizer is to be asked for Describe on the cluster, as DescribeCluster is in Kafka.
+    def handle(self, context: RequestContext, request: DescribeControllerRequest) -> DescribeControllerResponse:
+        check_cluster(context, AclOperation.DESCRIBE)
         found = self._controller.describe(request.transitions_max)
         response = DescribeControllerResponse
         return response(

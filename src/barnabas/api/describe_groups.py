@@ -1,16 +1,18 @@
 """DescribeGroups, 0 to 5: the state and the members of classic groups.
 
-A group that does not exist is Dead. What the client may do with a group is everything, there being no authorizer yet.
+A group that does not exist is Dead.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from barnabas.api.authorized_operations import GROUP_OPERATIONS
+from barnabas.api.authorization import may
+from barnabas.api.authorized_operations import authorized_operations
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
@@ -34,9 +36,11 @@ class DescribeGroupsHandler:
         tells_operations = context.api_version >= _OPERATIONS_SINCE and request.include_authorized_operations
 
         def described(group_id: str) -> DescribedGroup:
+            if not may(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+                return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             group = self._group_coordinator.describe_group(group_id)
             if tells_operations and group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = authorized_operations(context, ResourceType.GROUP, group_id)
             return group
 
         return DescribeGroupsResponse(groups=(yield from each(described, request.groups)))

@@ -12,9 +12,11 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.kernel.host import Files
 from barnabas.kernel.steps import Steps, each_within
+from barnabas.security.acls import AclOperation
 from barnabas.serving.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -54,7 +56,8 @@ class DescribeLogDirsHandler:
         self._files = files
         self._logger = logger
 
-    def handle(self, _context: RequestContext, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
+    def handle(self, context: RequestContext, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
+        check_cluster(context, AclOperation.DESCRIBE)
         by_directory = yield from self._logs_by_directory(request)
         response = DescribeLogDirsResponse()
         for directory in self._log_directories.directories:

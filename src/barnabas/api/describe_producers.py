@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.kernel.steps import Steps, each_within
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.ports import MetadataSource, Replicas
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -26,9 +28,11 @@ class DescribeProducersHandler:
         self._replicas = replicas
         self._metadata = metadata
 
-    def handle(self, _context: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+    def handle(self, context: RequestContext, request: DescribeProducersRequest) -> Steps[DescribeProducersResponse]:
+        may_read = Decisions(context, AclOperation.READ, ResourceType.TOPIC)
+
         def described(topic: Topic, index: int) -> DescribeProducersResponse.PartitionResponse:
-            refusal = self._refusal(topic.name)
+            refusal = self._refusal(topic.name, may_read)
             return self._producers(TopicPartition(topic.name, index)) if refusal is None else _failed(index, refusal)
 
         return _response(request, described)
@@ -38,11 +42,13 @@ class DescribeProducersHandler:
     ) -> Steps[DescribeProducersResponse]:
         return _response(request, lambda _, index: _failed(index, error))
 
-    def _refusal(self, topic: str) -> KafkaError | None:
+    def _refusal(self, topic: str, may_read: Decisions) -> KafkaError | None:
         try:
             check_topic_name(topic)
         except KafkaError as error:
             return error
+        if not may_read.allow(topic):
+            return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return None if topic in self._metadata.image.topics else KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _producers(self, topic_partition: TopicPartition) -> DescribeProducersResponse.PartitionResponse:

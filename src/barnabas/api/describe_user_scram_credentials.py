@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials, 0: which SCRAM credentials users have, and of how many iterations (KIP-554).
 
-Any broker answers, from ZooKeeper. Left out: the check of the Describe permission on the cluster, until APIs ask ACLs.
+Any broker answers, from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from barnabas.api.administration.guarded_writes import as_kafka_error
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.configs import (
@@ -26,6 +27,7 @@ from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.ports import Store
 from barnabas.kernel.steps import STEP_ELEMENTS
 from barnabas.sasl.scram_mechanisms import ScramCredential, ScramMechanism
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
@@ -48,6 +50,7 @@ class DescribeUserScramCredentialsHandler:
     async def handle(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest
     ) -> DescribeUserScramCredentialsResponse:
+        check_cluster(context, AclOperation.DESCRIBE)
         try:
             results = await (self._named(context, request) if request.users else self._all(context))
         except CoordinationError as error:

@@ -32,6 +32,7 @@ from barnabas.kernel.turns import yield_to_loop
 from barnabas.link.frames import KeptFrame
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_memory import PARKED_PER_FRAME_BYTE
+from barnabas.security.acls import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas.security.authorizer import Authorizer
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
@@ -141,8 +142,20 @@ class Dispatcher:
 
     # The network's calls.
 
-    def is_of_controller(self, api_key: int) -> bool:
-        return api_key in _CONTROLLER_APIS
+    def is_of_controller(self, connection: ServerConnection, api_key: int) -> bool:
+        # What goes ahead of all others is not for whoever says that he is the controller.
+        authorizer = self.authorizer
+        return api_key in _CONTROLLER_APIS and (
+            authorizer is None
+            or authorizer.authorize(
+                connection.principal,
+                connection.address,
+                AclOperation.CLUSTER_ACTION,
+                ResourceType.CLUSTER,
+                CLUSTER_NAME,
+                quietly=True,
+            )
+        )
 
     def connection_opened(self, connection: ServerConnection) -> None:
         """Its requests come here once its client is known, if its listener asks for a login."""
@@ -358,7 +371,7 @@ class Dispatcher:
         self, connection: ServerConnection, route: _Route, buffer: bytearray | memoryview, start: int, end: int
     ) -> list[Buffer] | None:
         _, _, correlation_id, client_id, position = headers.read_request_header(buffer, start, end)
-        if route.is_from_controller and not connection.is_control:
+        if route.is_from_controller and not connection.is_control and self.is_of_controller(connection, route.api_key):
             connection.is_control = True
         route.requests.count += 1
         context = RequestContext(

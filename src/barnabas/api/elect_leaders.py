@@ -3,7 +3,6 @@
 Answered by the active controller, when this broker's metadata shows the leaders that were elected, or at the time-out,
 with REQUEST_TIMED_OUT; elected they are all the same. Asked for all partitions, it leaves those out of the answer that
 had their leader before. As in Kafka a broker that is not the controller says so of each partition, and not at the top.
-Left out: the check of the Alter permission on the cluster, until there are ACLs.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from barnabas.api.administration.leader_waits import LeaderWaits
+from barnabas.api.authorization import may_with_cluster
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.controller.controller import Controller
 from barnabas.controller.replica_elections import ElectionOutcomes
 from barnabas.kernel.steps import Steps, each, each_within
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ElectLeadersRequest, ElectLeadersResponse
@@ -46,6 +47,8 @@ class ElectLeadersHandler:
     def handle(
         self, context: RequestContext, request: ElectLeadersRequest
     ) -> Coroutine[Any, Any, ElectLeadersResponse]:
+        if not may_with_cluster(context, AclOperation.ALTER):
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)  # of each partition without a word, as in Kafka
         election_type = _election_type(context, request)
         context.park()  # it waits for the controller's queue and for other brokers, which is not this broker's work
         return self._elect(context, request, election_type)

@@ -1,17 +1,18 @@
 """EndTxn, 0 to 4: a producer commits or aborts its transaction.
 
-Answered when the outcome is committed to `__transaction_state`; its partitions are told after that. Left out: the check
-of the Write permission on the transactional id, until there are ACLs.
+Answered when the outcome is committed to `__transaction_state`; its partitions are told after that.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext
 from barnabas.api.transaction_codes import fenced_code
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.transactions import Producer
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import EndTxnRequest, EndTxnResponse
@@ -29,6 +30,8 @@ class EndTxnHandler:
         self._transactions = transactions
 
     def handle(self, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse | None:
+        if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         responder = context.park()
         self._transactions.end(
             request.transactional_id,

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.context import RequestContext, Responder
+from barnabas.api.fetch_access import fetch_access
 from barnabas.api.fetch_answers import FetchAnswers
 from barnabas.api.fetch_fast_path import Asked, FetchFastPath, FetchQuotas, NoFetchQuotas, SharedFetches
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
@@ -22,7 +23,7 @@ from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, SessionKey
-from barnabas.serving.fetch_reads import READ_PER_STEP, FetchParameters, FetchQuota
+from barnabas.serving.fetch_reads import READ_PER_STEP, FetchAccess, FetchParameters, FetchQuota
 from barnabas.serving.fetch_session import PARTITIONS_MAX
 from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchScope, FetchSessionCache, SessionRequest
 from barnabas.serving.ports import MetadataSource, Replicas
@@ -97,7 +98,9 @@ class FetchHandler:
             rack_id=request.rack_id,
             listener_name=context.listener_name,
             quota=self._quotas.of(context.principal, context.client_id) if follower_id < 0 else None,
+            access=fetch_access(context, is_follower=follower_id >= 0),
         )
+        self._sessions.rights_are(request.session_id, parameters.access)
         context.request_name = _NAME_OF[parameters.is_from_follower]
         if self._is_large(request):
             return self._handle_in_steps(context, request, parameters, follower_id)
@@ -227,6 +230,7 @@ class FetchHandler:
         rack_id: str = "",
         listener_name: str = "",
         quota: FetchQuota | None = None,
+        access: FetchAccess | None = None,
     ) -> FetchParameters:
         """What holds for all partitions of a request."""
         is_follower = follower_id >= 0
@@ -251,6 +255,7 @@ class FetchHandler:
             rack_id=rack_id,
             listener_name=listener_name,
             quota=quota,
+            access=access,
         )
 
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]:

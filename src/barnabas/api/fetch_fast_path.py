@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
 
+from barnabas.api.fetch_access import fetch_access
 from barnabas.api.fetch_frames import Form, IdForm, UsualRequest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.network.request_costs import BYTES_PER_REQUEST
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.serving.fetch import DelayedFetches
     from barnabas.serving.fetch_partition import FetchPartition, NamedPartition, PartitionRead, SessionKey
-    from barnabas.serving.fetch_reads import FetchParameters, FetchQuota, Reads
+    from barnabas.serving.fetch_reads import FetchAccess, FetchParameters, FetchQuota, Reads
     from barnabas.serving.fetch_sessions import FetchScope, FetchSessionCache
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.primitives import Buffer
@@ -78,6 +79,7 @@ class FetchResponder(Protocol):
         rack_id: str = ...,
         listener_name: str = ...,
         quota: FetchQuota | None = ...,
+        access: FetchAccess | None = ...,
     ) -> FetchParameters: ...
     def asked(self, named: Sequence[NamedPartition]) -> list[FetchPartition]: ...
 
@@ -141,6 +143,7 @@ class FetchFastPath:
     cost_bytes: ClassVar = BYTES_PER_REQUEST
 
     __slots__ = (
+        "_access",
         "_asked",
         "_context",
         "_follower_epoch",
@@ -170,6 +173,7 @@ class FetchFastPath:
         self._shared = shared
         self._context = context.of_later_request(context.correlation_id, context.received)
         self._follower_id, self._follower_epoch = follower or (CONSUMER_ID, NO_EPOCH)
+        self._access = fetch_access(context, is_follower=follower is not None)
         self._form = form
         self._metrics = context.metrics
         self._requests = self._metrics[0].meter(context.api_version)
@@ -221,6 +225,7 @@ class FetchFastPath:
     def _scope_of(self, request: UsualRequest) -> FetchScope | None:
         """What the request fetches; None where only the general path can tell, and then nothing has changed."""
         shared, uses_topic_ids = self._shared, self._form.uses_topic_ids
+        shared.sessions.rights_are(request.session_id, self._access)
         session_id, epoch, named = request.session_id, request.session_epoch, request.named
         if epoch == FINAL_EPOCH and self._follower_id < 0:
             asked = shared.general.asked(named)
@@ -290,6 +295,7 @@ class FetchFastPath:
                 rack_id=self._rack_id,
                 listener_name=context.listener_name,
                 quota=quotas.of(context.principal, context.client_id) if self._follower_id < 0 else None,
+                access=self._access,
             )
             self._asked, self._parameters, self._quota_epoch = asked, parameters, quotas.epoch
         return parameters

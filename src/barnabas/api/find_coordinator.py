@@ -12,12 +12,14 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from barnabas.api.administration.ports import TopicCreation
+from barnabas.api.authorization import may, may_with_cluster
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage, Node
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,6 +31,7 @@ _SHARE: Final = 2
 _BATCHED_SINCE: Final = 4
 _SHARE_SINCE: Final = 6
 _TOPICS: Final = {_GROUP: OFFSETS_TOPIC, _TRANSACTION: TRANSACTION_TOPIC}
+_DENIED: Final = frozenset((ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
 _NO_NODE: Final = Node(-1, "", -1)
 _SUCCESS_MESSAGE: Final = "NONE"
 """What Kafka puts beside error code 0 in versions 1 to 3."""
@@ -71,7 +74,8 @@ class FindCoordinatorHandler:
         found = yield from each(lambda key: self._find(context, image, key_type, key), keys)
         response = (yield from _batched(keys, found)) if is_batched else _single(found[0])
         topic = _TOPICS.get(key_type)
-        if keys and topic is not None and topic not in image.topics:
+        is_asked = any(each.error not in _DENIED for each in found)
+        if is_asked and topic is not None and topic not in image.topics:
             return self._create_topic(topic, response)
         return response
 
@@ -91,9 +95,15 @@ class FindCoordinatorHandler:
         return response
 
     def _find(self, context: RequestContext, image: MetadataImage, key_type: int, key: str) -> _Found:
+        if key_type == _GROUP and not may(context, AclOperation.DESCRIBE, ResourceType.GROUP, key):
+            return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if key_type == _TRANSACTION and not may(context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+            return _Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if key_type == _SHARE:
-            is_known = context.api_version >= _SHARE_SINCE
-            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_known else ErrorCode.INVALID_REQUEST)
+            if context.api_version < _SHARE_SINCE:
+                return _Found(ErrorCode.INVALID_REQUEST)
+            is_allowed = may_with_cluster(context, AclOperation.CLUSTER_ACTION)
+            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         try:
             if key_type == _GROUP:
                 partition = TopicPartition(OFFSETS_TOPIC, self._group_coordinator.partition_for(key))

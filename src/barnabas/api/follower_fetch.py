@@ -141,6 +141,9 @@ class FollowerFetch:
         session, item, parameters = self._session, self._item, self._parameters
         if session.epoch != epoch or session.parked or session.has_news_besides(item):
             return False
+        access = parameters.access
+        if access is not None and session.access_epoch != access.epoch:
+            return False  # there may be something to say of all partitions
         reader = self._fetches.reader
         log = reader.log_in_step(parameters, item, self._leader_epoch, fetch_offset, last_fetched_epoch)
         if log is None:

@@ -5,10 +5,12 @@ Answered at once. Nothing is left out.
 
 from __future__ import annotations
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 
@@ -21,8 +23,10 @@ class HeartbeatHandler:
     def __init__(self, group_coordinator: GroupCoordinator) -> None:
         self._group_coordinator = group_coordinator
 
-    def handle(self, _context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    def handle(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         self._group_coordinator.check_static_name(request.group_instance_id)
+        if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return HeartbeatResponse(error_code=self._group_coordinator.heartbeat(request))
 
     def error_response(

@@ -8,10 +8,12 @@ Left out: policies (`alter.config.policy.class.name`); passwords, which are refu
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from barnabas.api.administration.config_alteration import ConfigAlterer, ConfigEdit, ConfigOperation, Keys, edited
 from barnabas.api.administration.logger_levels import LoggerLevels
 from barnabas.api.config_resources import (
+    ConfigAccess,
     ResourceType,
     alter_each,
     check_config_names,
@@ -21,10 +23,14 @@ from barnabas.api.config_resources import (
 )
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 
+_KNOWN_TYPES: Final = frozenset(
+    (ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
+)
 Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
 Result = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
@@ -42,8 +48,10 @@ class IncrementalAlterConfigsHandler:
     async def handle(
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
+        access = ConfigAccess(context, AclOperation.ALTER_CONFIGS)
+
         async def alter(resource: Resource) -> None:
-            await self._alter(resource, validate_only=request.validate_only)
+            await self._alter(resource, access, validate_only=request.validate_only)
 
         outcomes = await alter_each(context, request.resources, alter)
         responses = each(lambda outcome: Result(**result_fields(*outcome)), outcomes)
@@ -55,26 +63,27 @@ class IncrementalAlterConfigsHandler:
         responses = yield from each(lambda resource: Result(**result_fields(resource, error)), request.resources)
         return IncrementalAlterConfigsResponse(responses=responses)
 
-    async def _alter(self, resource: Resource, *, validate_only: bool) -> None:
+    async def _alter(self, resource: Resource, access: ConfigAccess, *, validate_only: bool) -> None:
         """Raises `KafkaError`."""
         edits = _edits(resource)
 
         def edit(existing: Mapping[str, str], keys: Keys) -> dict[str, str]:
             return edited(edits, existing, keys)
 
+        if resource.resource_type not in _KNOWN_TYPES:
+            raise unknown_type(resource.resource_type)
+        access.check(resource)
         if resource.resource_type == ResourceType.TOPIC:
             await self._alterer.alter_topic(resource.resource_name, edit, validate_only=validate_only)
         elif resource.resource_type == ResourceType.BROKER:
             await self._alterer.alter_broker(resource.resource_name, edit, validate_only=validate_only)
         elif resource.resource_type == ResourceType.BROKER_LOGGER:
             self._logger_levels.alter(resource.resource_name, edits, validate_only=validate_only)
-        elif resource.resource_type == ResourceType.CLIENT_METRICS:
+        else:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
                 "AlterConfigs is only supported for topics and brokers, but resource type is CLIENT_METRICS",
             )
-        else:
-            raise unknown_type(resource.resource_type)
 
 
 def _edits(resource: Resource) -> list[ConfigEdit]:

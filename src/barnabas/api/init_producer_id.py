@@ -2,8 +2,7 @@
 transactional one, so that whoever had the transactional id before is fenced (KIP-98, KIP-360).
 
 Without a transactional id the epoch is 0. With one the answer comes when it is committed to `__transaction_state`; an
-open transaction of the id is aborted first, and the producer asks again (CONCURRENT_TRANSACTIONS). Left out: the checks
-of permissions, until there are ACLs.
+open transaction of the id is aborted first, and the producer asks again (CONCURRENT_TRANSACTIONS).
 """
 
 from __future__ import annotations
@@ -11,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
+from barnabas.api.authorization import may, may_with_any, may_with_cluster
 from barnabas.api.context import RequestContext
 from barnabas.api.transaction_codes import fenced_code
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
 from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Producer
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import InitProducerIdRequest, InitProducerIdResponse
@@ -38,6 +39,7 @@ class InitProducerIdHandler:
     def handle(
         self, context: RequestContext, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | Coroutine[None, None, InitProducerIdResponse] | None:
+        _check(context, request.transactional_id)
         if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is not None:
@@ -63,6 +65,17 @@ class InitProducerIdHandler:
 
     async def _wait(self, context: RequestContext) -> InitProducerIdResponse:
         return _response(context, Producer(await self._producer_ids.next_id(), _FIRST_EPOCH))
+
+
+def _check(context: RequestContext, transactional_id: str | None) -> None:
+    """Raises `KafkaError`. Whoever may write to any topic may do it as an idempotent producer (KIP-679)."""
+    if transactional_id is not None:
+        if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not may_with_cluster(context, AclOperation.IDEMPOTENT_WRITE, quietly=True) and not may_with_any(
+        context, AclOperation.WRITE, ResourceType.TOPIC
+    ):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _response(context: RequestContext, given: Producer, code: ErrorCode = ErrorCode.NONE) -> InitProducerIdResponse:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from barnabas.api.authorization import may
 from barnabas.api.client_identity import client_of
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import JoinGroupRequest, JoinGroupResponse
@@ -32,6 +34,8 @@ class JoinGroupHandler:
 
     def handle(self, context: RequestContext, request: JoinGroupRequest) -> None:
         self._group_coordinator.check_static_name(request.group_instance_id)
+        if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if len(request.protocols) > PROTOCOLS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

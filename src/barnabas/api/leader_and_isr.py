@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, TopicConfigLoader, check_broker_epoch
 from barnabas.kernel.steps import Steps
 from barnabas.replicas.leader_and_isr import in_pieces, joined, requested_partitions, response
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -38,6 +40,7 @@ class LeaderAndIsrHandler:
     def handle(
         self, context: RequestContext, request: LeaderAndIsrRequest
     ) -> Steps[LeaderAndIsrResponse] | Coroutine[Any, Any, LeaderAndIsrResponse]:
+        check_cluster(context, AclOperation.CLUSTER_ACTION)
         check_broker_epoch(request.broker_epoch, self._broker_epoch())
         topics = self._topics_to_read(request)
         if topics:

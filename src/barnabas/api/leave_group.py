@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaveGroupRequest, LeaveGroupResponse
 
 _BATCHED_SINCE: Final = 3
@@ -27,6 +29,8 @@ class LeaveGroupHandler:
         self._group_coordinator = group_coordinator
 
     def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Steps[LeaveGroupResponse]:
+        if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if context.api_version >= _BATCHED_SINCE:
             leave, leaving = self._group_coordinator.leave_group, request.members
             members = leave(request.group_id, leaving[:STEP_ELEMENTS])

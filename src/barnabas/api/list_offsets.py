@@ -9,12 +9,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.api.fetch_frames import ISOLATION_LEVELS
 from barnabas.kernel.host import Clock, Files
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.partition.timestamp_lookup import ListedOffset
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.list_offsets import find_offset, latest_offset, offsets_before
 from barnabas.serving.ports import Replicas
 from barnabas.serving.remote_fetch import RemoteReader
@@ -79,13 +81,22 @@ class ListOffsetsHandler:
     ) -> Steps[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
         if request.isolation_level not in ISOLATION_LEVELS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no isolation level {request.isolation_level}.")
+        may_describe = Decisions(context, AclOperation.DESCRIBE, ResourceType.TOPIC)
         if context.api_version == 0:
-            return (yield from _response(request, lambda topic, asked: self._list_old(topic.name, asked, request)))
+
+            def listed_old(topic: _Topic, asked: _Asked) -> _Listed:
+                if not may_describe.allow(topic.name):
+                    return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                return self._list_old(topic.name, asked, request)
+
+            return (yield from _response(request, listed_old))
         repeated, are_latest = yield from _named(request)
         if not are_latest:
-            return self._look_up(context, request, repeated)
+            return self._look_up(context, request, repeated, may_describe)
 
         def latest(topic: _Topic, asked: _Asked) -> _Listed:
+            if not may_describe.allow(topic.name):
+                return _failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             topic_partition = TopicPartition(topic.name, asked.partition_index)
             return self._latest(context, request, topic_partition, asked, repeated)
 
@@ -97,15 +108,22 @@ class ListOffsetsHandler:
         return _response(request, lambda _, asked: _failed(asked, error.code))
 
     async def _look_up(
-        self, context: RequestContext, request: ListOffsetsRequest, repeated: frozenset[TopicPartition]
+        self,
+        context: RequestContext,
+        request: ListOffsetsRequest,
+        repeated: frozenset[TopicPartition],
+        may_describe: Decisions,
     ) -> ListOffsetsResponse:
         response = ListOffsetsResponse()
         left = STEP_ELEMENTS
         for topic in request.topics:
             listed = []
             for asked in topic.partitions:
-                topic_partition = TopicPartition(topic.name, asked.partition_index)
-                listed.append(await self._find(context, request, topic_partition, asked, repeated))
+                if may_describe.allow(topic.name):
+                    topic_partition = TopicPartition(topic.name, asked.partition_index)
+                    listed.append(await self._find(context, request, topic_partition, asked, repeated))
+                else:
+                    listed.append(_failed(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 left -= 1
                 if not left:
                     await context.turn()

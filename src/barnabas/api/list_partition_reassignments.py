@@ -1,7 +1,7 @@
 """ListPartitionReassignments (key 46, version 0): what the active controller is moving (KIP-455).
 
 Partitions that are not being moved, or do not exist, are left out of the answer. As in Kafka `timeout_ms` is not looked
-at. Left out: the check of the Describe permission on the cluster, until there are ACLs.
+at.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.controller.controller import Controller
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.steps import Steps, each, each_within
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
@@ -35,6 +37,7 @@ class ListPartitionReassignmentsHandler:
     def handle(
         self, context: RequestContext, request: ListPartitionReassignmentsRequest
     ) -> Coroutine[Any, Any, ListPartitionReassignmentsResponse]:
+        check_cluster(context, AclOperation.DESCRIBE)
         context.park()  # it waits for the controller's queue, which is not this request's work
         return self._list(context, request)
 

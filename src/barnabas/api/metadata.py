@@ -2,7 +2,8 @@
 
 Clients are told the addresses of the listener that they came in by. Missing topics are made, where the client and
 `auto.create.topics.enable` allow it. A broker that no controller has told of the cluster yet has the client wait for
-that a while, where Kafka denies that its topics exist. Left out: ACLs, so that everybody may do everything.
+that a while, where Kafka denies that its topics exist. Of topics that may not be described nothing is told, and they
+are not among all topics.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from barnabas.api.administration.ports import TopicCreation
-from barnabas.api.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from barnabas.api.authorization import Decisions, may_with_cluster
+from barnabas.api.authorized_operations import authorized_operations, cluster_operations
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_responses import TopicResponses, broker_responses, is_internal
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.ports import MetadataSource
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -33,6 +36,10 @@ _CLUSTER_OPERATIONS_UNTIL: Final = 10
 _TOPIC_IDS_SINCE: Final = 12
 """The fields are there since version 10, and were of no use until then."""
 _TOLD_PER_STEP: Final = 4096
+_DECIDED_PER_STEP: Final = 128
+"""Topics, of which it is asked of every operation."""
+_DESCRIBE: Final = AclOperation.DESCRIBE
+_TOPIC: Final = ResourceType.TOPIC
 TOLD_SECONDS_MAX: Final = 10.0
 """How long a client waits for a broker that was not told of the cluster; then it is answered what there is."""
 
@@ -83,10 +90,15 @@ class MetadataHandler:
         image = self._metadata.image
         all_topics = request.topics is None or (version < _NULL_TOPICS_SINCE and not request.topics)
         unknown_ids: list[bytes] = []
+        by_id = False
         if all_topics:
             names: list[str] = list(image.topics)
         else:
-            names, unknown_ids = yield from _asked(image, request, version)
+            names, unknown_ids, by_id = yield from _asked(image, request, version)
+        names, hidden = yield from _divided(names, Decisions(context, _DESCRIBE, _TOPIC, quietly=all_topics))
+        denied: list[MetadataResponse.MetadataResponseTopic] = []
+        if not all_topics:
+            denied = yield from each(lambda name: _hidden_topic(image, name, by_id=by_id), hidden)
         topics: list[MetadataResponse.MetadataResponseTopic] = []
         if unknown_ids:
             topics = yield from each(lambda topic_id: _topic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id), unknown_ids)
@@ -110,10 +122,15 @@ class MetadataHandler:
                 yield
                 left = STEP_ELEMENTS
         if missing and not all_topics and request.allow_auto_topic_creation and self._auto_creation_enabled():
-            return self._create_and_respond(context, request, image, topics, missing)
+            if not may_with_cluster(context, AclOperation.CREATE, quietly=True):
+                missing, refused = yield from _divided(missing, Decisions(context, AclOperation.CREATE, _TOPIC))
+                failed = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                denied = (yield from each(lambda name: _topic(failed, name), refused)) + denied
+            if missing:
+                return self._create_and_respond(context, request, image, topics, missing, denied)
         if missing:
             topics += yield from each(_missing_topic, missing)
-        return (yield from self._response(context, request, image, topics))
+        return (yield from self._response(context, request, image, topics, denied))
 
     def error_response(
         self, context: RequestContext, request: MetadataRequest, error: KafkaError
@@ -132,13 +149,14 @@ class MetadataHandler:
         image: MetadataImage,
         topics: list[MetadataResponse.MetadataResponseTopic],
         missing: list[str],
+        denied: list[MetadataResponse.MetadataResponseTopic],
     ) -> MetadataResponse:
         codes = await self._auto_creation.create_topics(missing)
 
         def answered() -> Steps[MetadataResponse]:
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             made = yield from each(lambda name: _topic(codes.get(name, unknown), name), missing)
-            return (yield from self._response(context, request, image, topics + made))
+            return (yield from self._response(context, request, image, topics + made, denied))
 
         return await context.in_steps(answered())
 
@@ -148,7 +166,9 @@ class MetadataHandler:
         request: MetadataRequest,
         image: MetadataImage,
         topics: list[MetadataResponse.MetadataResponseTopic],
+        denied: list[MetadataResponse.MetadataResponseTopic],
     ) -> Steps[MetadataResponse]:
+        """`denied` are topics that may not be described or made."""
         version = context.api_version
         controller_id = image.controller_id
         response = MetadataResponse(
@@ -158,18 +178,44 @@ class MetadataHandler:
             topics=topics,
         )
         if version >= _OPERATIONS_SINCE and request.include_topic_authorized_operations:
+            per_step = _TOLD_PER_STEP if context.authorizer is None else _DECIDED_PER_STEP
             for position, topic in enumerate(topics):
                 if topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
-                    topic.topic_authorized_operations = TOPIC_OPERATIONS
-                if position % _TOLD_PER_STEP == _TOLD_PER_STEP - 1:
+                    topic.topic_authorized_operations = authorized_operations(context, _TOPIC, topic.name or "")
+                if position % per_step == per_step - 1:
                     yield
         if _OPERATIONS_SINCE <= version <= _CLUSTER_OPERATIONS_UNTIL and request.include_cluster_authorized_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = cluster_operations(context)
+        response.topics += denied
         return response
 
 
-def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> Steps[tuple[list[str], list[bytes]]]:
-    """The topics that are asked for, each once, and the ids that no topic has.
+def _divided(names: list[str], decisions: Decisions) -> Steps[tuple[list[str], list[str]]]:
+    """Those that are allowed, and the others."""
+    if decisions.allow_all:
+        return names, []
+    allowed = yield from each(decisions.allow, names)
+    return (
+        [name for name, is_allowed in zip(names, allowed, strict=True) if is_allowed],
+        [name for name, is_allowed in zip(names, allowed, strict=True) if not is_allowed],
+    )
+
+
+def _hidden_topic(image: MetadataImage, name: str, *, by_id: bool) -> MetadataResponse.MetadataResponseTopic:
+    """What is told of a topic that may not be described: nothing but what was asked by, existing or not."""
+    known = image.topics.get(name)
+    topic_id = known.topic_id if by_id and known is not None else ZERO_UUID
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=None if by_id else name,
+        topic_id=topic_id,
+        is_internal=False,
+        partitions=[],
+    )
+
+
+def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> Steps[tuple[list[str], list[bytes], bool]]:
+    """The topics that are asked for, each once, the ids that no topic has, and whether ids count.
 
     Where one topic is asked for by its id, names count no more, as in Kafka. Raises KafkaError with INVALID_REQUEST.
     """
@@ -192,7 +238,8 @@ def _asked(image: MetadataImage, request: MetadataRequest, version: int) -> Step
                 by_id[name] = None
         elif topic.name is not None:
             names[topic.name] = None
-    return list(by_id if by_id or unknown_ids else names), list(unknown_ids)
+    uses_ids = bool(by_id or unknown_ids)
+    return list(by_id if uses_ids else names), list(unknown_ids), uses_ids
 
 
 def _missing_topic(name: str) -> MetadataResponse.MetadataResponseTopic:

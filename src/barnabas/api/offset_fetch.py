@@ -12,12 +12,14 @@ from collections.abc import Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from barnabas.api.authorization import Decisions, may
 from barnabas.api.context import RequestContext
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.coordinators.group.coordinator import FetchedOffset, GroupCoordinator
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.zookeeper_offsets import ZookeeperOffsets
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each, each_within
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetFetchRequest, OffsetFetchResponse
@@ -53,13 +55,14 @@ class OffsetFetchHandler:
         if context.api_version >= _BATCHED_SINCE:
             groups = []
             for group in request.groups:
-                groups.append((yield from self._group(request, group)))
+                groups.append((yield from self._group(context, request, group)))
                 if len(groups) % STEP_ELEMENTS == 0:
                     yield
             return OffsetFetchResponse(groups=groups)
         if context.api_version < _COORDINATOR_SINCE:
             return self._fetch_from_zookeeper(context, request)
-        fetched = yield from self._fetch(request.group_id, request.topics, require_stable=request.require_stable)
+        stable = request.require_stable
+        fetched = yield from self._fetch(context, request.group_id, request.topics, require_stable=stable)
         return (yield from _single(fetched))
 
     def error_response(
@@ -77,10 +80,11 @@ class OffsetFetchHandler:
         return (yield from _single([FetchedOffset(partition, None, error.code) for partition in partitions or ()]))
 
     def _group(
-        self, request: OffsetFetchRequest, group: OffsetFetchRequest.OffsetFetchRequestGroup
+        self, context: RequestContext, request: OffsetFetchRequest, group: OffsetFetchRequest.OffsetFetchRequestGroup
     ) -> Steps[OffsetFetchResponse.OffsetFetchResponseGroup]:
         try:
-            fetched = yield from self._fetch(group.group_id, group.topics, require_stable=request.require_stable)
+            stable = request.require_stable
+            fetched = yield from self._fetch(context, group.group_id, group.topics, require_stable=stable)
         except KafkaError as error:
             return Group(group_id=group.group_id, error_code=error.code)
         topics = yield from each_within(
@@ -92,25 +96,31 @@ class OffsetFetchHandler:
         return Group(group_id=group.group_id, topics=topics)
 
     def _fetch(
-        self, group_id: str, topics: _RequestTopics | None, *, require_stable: bool
+        self, context: RequestContext, group_id: str, topics: _RequestTopics | None, *, require_stable: bool
     ) -> Steps[list[FetchedOffset]]:
         """Raises `KafkaError` for the group. The offsets are those of one moment, unless they are very many."""
+        _check_group(context, group_id)
         partitions = yield from _partitions(topics)
         fetch = self._group_coordinator.fetch_offsets
         asks_for_all = partitions is None
         if partitions is None:
             partitions = self._group_coordinator.committed_partitions(group_id)
+        partitions, denied = yield from _divided(context, partitions, quietly=asks_for_all)
         found: list[FetchedOffset] = []
         for start in range(0, max(len(partitions), 1), STEP_ELEMENTS):
             if start:
                 yield
             found += fetch(group_id, partitions[start : start + STEP_ELEMENTS], require_stable=require_stable)
-        return [offset for offset in found if offset.committed is not None or offset.error] if asks_for_all else found
+        if asks_for_all:  # what may not be described is left out
+            return [offset for offset in found if offset.committed is not None or offset.error]
+        return found + denied
 
     async def _fetch_from_zookeeper(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Partitions that do not exist, or have no offset there, are answered UNKNOWN_TOPIC_OR_PARTITION."""
+        _check_group(context, request.group_id)
         image = self._metadata.image
-        partitions = await context.in_steps(_partitions(request.topics)) or []
+        named = await context.in_steps(_partitions(request.topics)) or []
+        partitions, denied = await context.in_steps(_divided(context, named))
         found: dict[TopicPartition, int | ErrorCode] = {}
         for start in range(0, len(partitions), STEP_ELEMENTS):
             some = partitions[start : start + STEP_ELEMENTS]
@@ -120,7 +130,33 @@ class OffsetFetchHandler:
             await context.turn()
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         offsets = each(lambda partition: _from_zookeeper(partition, found.get(partition, unknown)), partitions)
-        return await context.in_steps(_single(await context.in_steps(offsets)))
+        return await context.in_steps(_single(await context.in_steps(offsets) + denied))
+
+
+def _check_group(context: RequestContext, group_id: str) -> None:
+    """Raises `KafkaError` where the group may not be described."""
+    if not may(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def _divided(
+    context: RequestContext, partitions: list[TopicPartition], *, quietly: bool = False
+) -> Steps[tuple[list[TopicPartition], list[FetchedOffset]]]:
+    """Those of topics that may be described, and what is answered for the others."""
+    may_describe = Decisions(context, AclOperation.DESCRIBE, ResourceType.TOPIC, quietly=quietly)
+    if may_describe.allow_all:
+        return partitions, []
+    allowed: list[TopicPartition] = []
+    denied: list[FetchedOffset] = []
+
+    def divide(partition: TopicPartition) -> None:
+        if may_describe.allow(partition.topic):
+            allowed.append(partition)
+        else:
+            denied.append(FetchedOffset(partition, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+
+    yield from each(divide, partitions)
+    return allowed, denied
 
 
 def _from_zookeeper(partition: TopicPartition, found: int | ErrorCode) -> FetchedOffset:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from barnabas.api.authorization import Decisions, may_with_cluster
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each_within
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.ports import Replicas
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from barnabas.wire.topics import TopicPartition
 
@@ -30,9 +32,19 @@ class OffsetForLeaderEpochHandler:
         self._replicas = replicas
 
     def handle(
-        self, _context: RequestContext, request: OffsetForLeaderEpochRequest
+        self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> Steps[OffsetForLeaderEpochResponse]:
-        return _response(request, self._end_offset)
+        if may_with_cluster(context, AclOperation.CLUSTER_ACTION, quietly=True):
+            return _response(request, self._end_offset)
+        # Consumers ask, too (KIP-320).
+        may_describe = Decisions(context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+
+        def end_offset(topic: Topic, asked: Partition) -> EndOffset:
+            if may_describe.allow(topic.topic):
+                return self._end_offset(topic, asked)
+            return EndOffset(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+        return _response(request, end_offset)
 
     def error_response(
         self, _context: RequestContext, request: OffsetForLeaderEpochRequest, error: KafkaError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from barnabas.api.named_once import NamedTopic, Topic, named_once
@@ -26,13 +26,19 @@ def partition_codes(
     codes: Mapping[TopicPartition, ErrorCode],
     partition_answer: Callable[[int, ErrorCode], PartitionAnswer],
     topic_answer: Callable[[str, list[PartitionAnswer]], TopicAnswer],
+    *,
+    denied: Container[str] = (),
+    otherwise: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 ) -> Steps[list[TopicAnswer]]:
-    """The topics of a response, each partition once; what has no code does not exist."""
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    """The topics of a response, each partition once. What has no code does not exist, or has that of `otherwise`; of
+    topics that are `denied` nothing else is told.
+    """
 
     def answer(topic: NamedTopic[Partition], partition: Partition) -> PartitionAnswer:
         number = partition.partition_index
-        return partition_answer(number, codes.get(TopicPartition(topic.name, number), unknown))
+        if topic.name in denied:
+            return partition_answer(number, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return partition_answer(number, codes.get(TopicPartition(topic.name, number), otherwise))
 
     return (
         yield from each_within(

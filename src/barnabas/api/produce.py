@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.named_once import named_once
 from barnabas.api.produce_fast_path import ProduceFastPath, ProduceFastPaths
@@ -26,6 +27,7 @@ from barnabas.api.request_metrics import RequestMetrics
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each
 from barnabas.log.partition.appending import AppendResult
 from barnabas.network.connection import ServerConnection
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.ports import MetadataSource, Replicas
 from barnabas.serving.produce import Outcomes, ProduceOutcome, RecordAppends
@@ -89,7 +91,9 @@ class ProduceHandler:
         if request.transactional_id is None and _has_transactional(request.topic_data):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if request.transactional_id is not None:
-            _check_one_producer(_transactional_producers(request.topic_data))
+            producers = _transactional_producers(request.topic_data)
+            _check_transaction(context, request.transactional_id, producers)
+            _check_one_producer(producers)
         answer = _RequestAnswer(self, context, request)
         take_long = self._append(context, request, request.topic_data, answer)
         if take_long or answer.unverified:
@@ -110,7 +114,10 @@ class ProduceHandler:
         else:
             producers: set[tuple[int, int]] = set()
             for part in _parts(request):
+                known = bool(producers)
                 producers |= _transactional_producers(part)
+                if not known:
+                    _check_transaction(context, request.transactional_id, producers)
                 _check_one_producer(producers)
                 yield
         named = yield from named_once(request.topic_data, lambda topic: topic.partition_data, lambda data: data.index)
@@ -189,19 +196,24 @@ class ProduceHandler:
     ) -> list[tuple[_Batch, bytearray]]:
         """Returns the batches that take long, in memory of their own, for `_append_in_steps`."""
         principal, client_id, version = context.principal, context.client_id, context.api_version
-        pipeline = self._pipeline
+        pipeline, place = self._pipeline, self._access.place_of(context.client_host)
         batches: dict[TopicPartition, tuple[ProduceKind, memoryview]] = {}  # of several the last, as in Kafka
         for topic in topics:
+            denial: ProduceOutcome | None = None
             for data in topic.partition_data:
                 topic_partition = TopicPartition(topic.name, data.index)
                 records = memoryview(b"" if data.records is None else data.records)
                 answer.size_bytes += len(records)
-                kind = ProduceKind(principal, client_id, version, request.acks, request.timeout_ms, topic_partition)
-                outcome = pipeline.refusal(kind) or _fault(records, version)
+                kind = ProduceKind(
+                    principal, place, client_id, version, request.acks, request.timeout_ms, topic_partition
+                )
+                outcome = denial or pipeline.refusal(kind) or _fault(records, version)
                 if outcome is None:
                     batches[topic_partition] = (kind, records)
                 else:
                     answer.outcomes[topic_partition] = outcome
+                    if outcome.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        denial = outcome
         take_long: list[tuple[_Batch, bytearray]] = []
         for kind, records in batches.values():
             batch = _Batch(answer, kind, records)
@@ -461,6 +473,12 @@ def _transactional_producers(topics: Sequence[ProduceRequest.TopicProduceData]) 
         for data in topic.partition_data
         if data.records is not None and _is_transactional(memoryview(data.records))
     }
+
+
+def _check_transaction(context: RequestContext, transactional_id: str, producers: set[tuple[int, int]]) -> None:
+    """Raises `KafkaError` where there are transactional batches that may not be of this transactional id."""
+    if producers and not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def _check_one_producer(producers: set[tuple[int, int]]) -> None:

@@ -88,7 +88,7 @@ _Request = tuple["ServerConnection", int, "bytearray | memoryview"]
 
 
 class ProduceFastPaths:
-    """Those of a broker: one for each principal and beginning of requests, shared by all connections."""
+    """Those of a broker: one for each principal at a place and beginning of requests, shared by all connections."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ProduceFastPaths:
         self.now = now
         self._replicas = replicas
         self._request_metrics: RequestMetrics | None = None
-        self._paths: dict[tuple[str, int, bytes], ProduceFastPath] = {}
+        self._paths: dict[tuple[str, str, int, bytes], ProduceFastPath] = {}
 
     def count_by(self, metrics: RequestMetrics) -> None:
         """Where requests are counted. Called first."""
@@ -131,7 +131,8 @@ class ProduceFastPaths:
         topic_partition = TopicPartition(topic, index)
         if self._replicas.find_partition(topic_partition) is None or records_at - start > _PREFIX_BYTES_MAX:
             return None
-        key = connection.principal, key_and_version, bytes(buffer[start + _HEADER_BYTES : records_at])
+        place = self.pipeline.access.place_of(connection.address)
+        key = connection.principal, place, key_and_version, bytes(buffer[start + _HEADER_BYTES : records_at])
         path = self._paths.get(key)
         if path is None:
             try:
@@ -140,14 +141,14 @@ class ProduceFastPaths:
                 return None
             if len(self._paths) >= _PATHS_MAX:
                 self._paths.clear()
-            kind = ProduceKind(connection.principal, client_id, version, acks, timeout_ms, topic_partition)
-            path = self._paths[key] = ProduceFastPath(self, kind, self._request_metrics, key_and_version, key[2])
+            kind = ProduceKind(connection.principal, place, client_id, version, acks, timeout_ms, topic_partition)
+            path = self._paths[key] = ProduceFastPath(self, kind, self._request_metrics, key_and_version, key[3])
         return path
 
 
 class ProduceFastPath:
-    """For the requests that begin like one that came before: from all connections with that client id and principal, to
-    one partition.
+    """For the requests that begin like one that came before: from all connections with that client id and principal,
+    from one place where it counts, to one partition.
 
     Invariant: what a connection has collected is all of one path, since the dispatcher finishes it before the
     connection gets another; so each connection's requests are handled and answered in their order.

@@ -45,7 +45,11 @@ class ProduceAccess(Protocol):
         """Another number whenever what follows may have changed: what was said is kept until then."""
         ...
 
-    def may_write(self, principal: str, topic: str) -> bool: ...
+    def place_of(self, address: str) -> str:
+        """What of a client's address counts: all clients of the same place may do the same."""
+        ...
+
+    def may_write(self, principal: str, place: str, topic: str) -> bool: ...
 
     def quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:
         """None for whoever may produce without limit."""
@@ -53,11 +57,14 @@ class ProduceAccess(Protocol):
 
 
 class OpenAccess:
-    """Everybody may write everything, as fast as he can: there are neither ACLs nor quotas yet."""
+    """Everybody may write everything, as fast as he can."""
 
     epoch: int = 0
 
-    def may_write(self, principal: str, topic: str) -> bool:  # noqa: ARG002 - all may
+    def place_of(self, address: str) -> str:  # noqa: ARG002 - all are alike
+        return ""
+
+    def may_write(self, principal: str, place: str, topic: str) -> bool:  # noqa: ARG002 - all may
         return True
 
     def quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:  # noqa: ARG002 - as above
@@ -72,6 +79,7 @@ class ProduceKind:
         "api_version",
         "client_id",
         "let_in_at",
+        "place",
         "principal",
         "quota",
         "target",
@@ -82,6 +90,7 @@ class ProduceKind:
     def __init__(
         self,
         principal: str,
+        place: str,
         client_id: str | None,
         api_version: int,
         acks: int,
@@ -89,6 +98,7 @@ class ProduceKind:
         topic_partition: TopicPartition,
     ) -> None:
         self.principal = principal
+        self.place = place
         self.client_id = client_id
         self.api_version = api_version
         self.acks = acks
@@ -155,7 +165,7 @@ class ProducePipeline:
         its replicas go.
         """
         topic_partition = kind.topic_partition
-        if not self.access.may_write(kind.principal, topic_partition.topic):
+        if not self.access.may_write(kind.principal, kind.place, topic_partition.topic):
             return ProduceOutcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self._metadata.image.partition(topic_partition) is None:
             return ProduceOutcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, check_broker_epoch
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse
@@ -29,7 +31,9 @@ class StopReplicaHandler:
         self._replica_manager = replica_manager
         self._broker_epoch = broker_epoch
 
-    def handle(self, _context: RequestContext, request: StopReplicaRequest) -> Coroutine[Any, Any, StopReplicaResponse]:
+    def handle(self, context: RequestContext, request: StopReplicaRequest) -> Coroutine[Any, Any, StopReplicaResponse]:
+        check_cluster(context, AclOperation.CLUSTER_ACTION)
+
         def check() -> None:
             # The broker may have registered anew between two pieces.
             check_broker_epoch(request.broker_epoch, self._broker_epoch())

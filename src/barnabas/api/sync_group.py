@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from barnabas.api.authorization import may
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import SyncGroupRequest, SyncGroupResponse
@@ -32,6 +34,8 @@ class SyncGroupHandler:
         self._group_coordinator.check_static_name(request.group_instance_id)
         if context.api_version >= _PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if len(request.assignments) > ASSIGNMENTS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,

@@ -3,15 +3,16 @@
 Answered when the offsets are replicated; they are seen when the transaction is committed. Before the first ones of a
 transaction come into the group's partition its coordinator is asked whether the transaction has it (KIP-890). From
 version 3 the member that commits is named, so that one of a former generation is refused. Partitions that do not exist
-have an error of their own. Left out: the checks of permissions, until there are ACLs.
+have an error of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Container, Coroutine
 from typing import Final
 
+from barnabas.api.authorization import Decisions, may
 from barnabas.api.context import RequestContext
 from barnabas.api.partition_codes import partition_codes
 from barnabas.cluster.metadata_cache import MetadataCache
@@ -20,6 +21,7 @@ from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.records import NO_EXPIRATION, CommittedOffset
 from barnabas.kernel.host import Clock
 from barnabas.kernel.steps import Steps, each_within
+from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.transaction_verification import BatchVerification, Question
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -58,25 +60,32 @@ class TxnOffsetCommitHandler:
     def handle(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> Steps[TxnOffsetCommitResponse | Coroutine[None, None, TxnOffsetCommitResponse]]:
-        offsets = yield from self._known(request)
+        if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            failed = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return (yield from _response(context, request, {}, otherwise=failed))
+        if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
+            failed = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return (yield from _response(context, request, {}, otherwise=failed))
+        offsets, denied = yield from self._known(context, request)
         if not offsets:
-            return (yield from _response(context, request, {}))
+            return (yield from _response(context, request, {}, denied))
         if not request.group_id:  # before the transaction is verified, as in Kafka
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         prepared = yield from self._group_coordinator.prepare_commit(
             request.group_id, offsets, (request.producer_id, request.producer_epoch)
         )
-        return self._commit(context, request, prepared)
+        return self._commit(context, request, prepared, denied)
 
     async def _commit(
-        self, context: RequestContext, request: TxnOffsetCommitRequest, prepared: PreparedCommit
+        self, context: RequestContext, request: TxnOffsetCommitRequest, prepared: PreparedCommit, denied: set[str]
     ) -> TxnOffsetCommitResponse:
         producer = (request.producer_id, request.producer_epoch)
         partition = TopicPartition(OFFSETS_TOPIC, self._group_coordinator.partition_for(request.group_id))
         try:
             producers = self._verification.producers(partition)
         except KafkaError:  # the group has another coordinator, which the commit says
-            return await context.in_steps(_response(context, request, await self._committed(request, prepared)))
+            codes = await self._committed(request, prepared)
+            return await context.in_steps(_response(context, request, codes, denied))
         verification = producers.begin_verification(*producer, NO_SEQUENCE)
         try:
             if verification is not None:
@@ -86,13 +95,13 @@ class TxnOffsetCommitHandler:
                     code = ErrorCode.INVALID_TXN_STATE
                 if code is not ErrorCode.NONE:
                     codes = dict.fromkeys(prepared.offsets, commit_code(code))
-                    return await context.in_steps(_response(context, request, codes))
+                    return await context.in_steps(_response(context, request, codes, denied))
                 verification.is_verified = True
             committed = self._committed(request, prepared)
         finally:
             if verification is not None:
                 producers.end_verification(verification)
-        return await context.in_steps(_response(context, request, await committed))
+        return await context.in_steps(_response(context, request, await committed, denied))
 
     def _committed(self, request: TxnOffsetCommitRequest, prepared: PreparedCommit) -> asyncio.Future[Codes]:
         """Appends now, and is done when the outcomes are known. Raises KafkaError for the group."""
@@ -117,16 +126,24 @@ class TxnOffsetCommitHandler:
         self, context: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError
     ) -> Steps[TxnOffsetCommitResponse]:
         """Of the whole group; partitions that do not exist keep their own error."""
-        known = yield from self._known(request)
-        return (yield from _response(context, request, dict.fromkeys(known, ErrorCode.for_code(error.code))))
+        known, denied = yield from self._known(context, request)
+        codes = dict.fromkeys(known, ErrorCode.for_code(error.code))
+        return (yield from _response(context, request, codes, denied))
 
-    def _known(self, request: TxnOffsetCommitRequest) -> Steps[dict[TopicPartition, CommittedOffset]]:
-        """The offsets of partitions that exist."""
+    def _known(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> Steps[tuple[dict[TopicPartition, CommittedOffset], set[str]]]:
+        """The offsets of partitions that exist, and the topics that may not be read, of which nothing is told."""
         topics = self._metadata.image.topics
         now_ms = self._clock.time_ms()
         offsets: dict[TopicPartition, CommittedOffset] = {}
+        denied: set[str] = set()
+        may_read = Decisions(context, AclOperation.READ, ResourceType.TOPIC)
 
         def sort(topic: Topic, partition: Partition) -> None:
+            if not may_read.allow(topic.name):
+                denied.add(topic.name)
+                return
             known = topics.get(topic.name)
             if known is not None and partition.partition_index in known.partitions:
                 offsets[TopicPartition(topic.name, partition.partition_index)] = CommittedOffset(
@@ -138,10 +155,16 @@ class TxnOffsetCommitHandler:
                 )
 
         yield from each_within(request.topics, lambda topic: topic.partitions, sort, lambda *_: None)
-        return offsets
+        return offsets, denied
 
 
-def _response(context: RequestContext, request: TxnOffsetCommitRequest, codes: Codes) -> Steps[TxnOffsetCommitResponse]:
+def _response(
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    codes: Codes,
+    denied: Container[str] = (),
+    otherwise: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+) -> Steps[TxnOffsetCommitResponse]:
     may_be_loading = context.api_version >= _LOADING_SINCE
 
     def answer(number: int, code: ErrorCode) -> TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition:
@@ -155,5 +178,7 @@ def _response(context: RequestContext, request: TxnOffsetCommitRequest, codes: C
         codes,
         answer,
         lambda name, found: TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=name, partitions=found),
+        denied=denied,
+        otherwise=otherwise,
     )
     return TxnOffsetCommitResponse(topics=topics)

@@ -3,7 +3,6 @@
 Answered by the active controller. No feature is supported in ZooKeeper mode, so that only the deletion of a level that
 somebody else wrote can succeed. Of a feature that is named twice counts what is said first. As in Kafka 3.9
 `timeout_ms` bounds nothing here: the controller waits for its own limit.
-Left out: the check of the Alter permission on the cluster, until there are ACLs.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.controller.controller import Controller
 from barnabas.controller.features import FeatureUpdate, UpdateOutcomes, UpgradeType
 from barnabas.kernel.steps import Steps, each
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -36,6 +37,7 @@ class UpdateFeaturesHandler:
     def handle(
         self, context: RequestContext, request: UpdateFeaturesRequest
     ) -> Coroutine[Any, Any, UpdateFeaturesResponse]:
+        check_cluster(context, AclOperation.ALTER)
         context.park()  # it waits for the controller's queue, which is not this request's work
         return self._update(context, request)
 

@@ -7,10 +7,12 @@ what is not named. Nothing is left out.
 
 from __future__ import annotations
 
+from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, check_broker_epoch
 from barnabas.kernel.steps import Steps
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
@@ -27,7 +29,9 @@ class UpdateMetadataHandler:
         self._replica_manager = replica_manager
         self._broker_epoch = broker_epoch
 
-    def handle(self, _context: RequestContext, request: UpdateMetadataRequest) -> Steps[UpdateMetadataResponse]:
+    def handle(self, context: RequestContext, request: UpdateMetadataRequest) -> Steps[UpdateMetadataResponse]:
+        check_cluster(context, AclOperation.CLUSTER_ACTION)
+
         def check() -> None:
             # The broker may have registered anew between two steps.
             check_broker_epoch(request.broker_epoch, self._broker_epoch())

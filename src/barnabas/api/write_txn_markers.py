@@ -1,7 +1,7 @@
 """WriteTxnMarkers, 0 to 1: a transaction coordinator ends transactions in partitions that this broker leads.
 
 Answered when the markers are replicated, and where a partition is of `__consumer_offsets`, when the group coordinator
-shows or forgets the transaction's offsets. Left out: the check of the ClusterAction permission, until there are ACLs.
+shows or forgets the transaction's offsets.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from barnabas.api.authorization import check_cluster, may_with_cluster
 from barnabas.api.context import RequestContext, Responder
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
+from barnabas.security.acls import AclOperation
 from barnabas.serving.transaction_markers import Marker, MarkerAppends
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
@@ -45,6 +47,8 @@ class WriteTxnMarkersHandler:
         self._groups = groups
 
     def handle(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Steps[WriteTxnMarkersResponse | None]:
+        if not may_with_cluster(context, AclOperation.ALTER, quietly=True):
+            check_cluster(context, AclOperation.CLUSTER_ACTION)
         answer = _Answer()
         left = STEP_ELEMENTS
         for asked in request.markers:

@@ -21,6 +21,7 @@ from barnabas.config.keys import ConfigError, Password
 _MEBIBYTE: Final = 1024 * 1024
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+_AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 _ZSTD: Final = 4
 _NEWEST_MAGIC: Final = 2
 
@@ -219,8 +220,16 @@ CHECKS: Final = (
     Check(
         ("authorizer.class.name",),
         # Taken and not heeded, it would be a cluster that is open to all while its configuration says that it is not.
-        lambda values: not values["authorizer.class.name"],
-        "ACLs are not enforced yet, and every request would be allowed; leave it out, on a network that you trust",
+        lambda values: values["authorizer.class.name"] in ("", _AUTHORIZER),
+        f"Java classes cannot be loaded here; only {_AUTHORIZER} is known; without any, every request is allowed",
+    ),
+    Check(
+        ("authorizer.zookeeper.url", "zookeeper.connect"),
+        lambda values: (
+            not values["authorizer.class.name"]
+            or values["authorizer.zookeeper.url"] in (None, values["zookeeper.connect"])
+        ),
+        "ACLs are kept where all else is; leave authorizer.zookeeper.url out",
     ),
     Check(
         ("principal.builder.class",),

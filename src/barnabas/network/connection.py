@@ -459,7 +459,7 @@ class ServerConnection(Connection):
         if self.is_control or self.phase is not _OPEN:
             return
         start = self._receiver.peek(_API_KEY_END) if self.is_authenticated else b""
-        if len(start) == _API_KEY_END and self._owner.handler.is_of_controller(_api_key_at(start, SIZE_BYTES)[0]):
+        if len(start) == _API_KEY_END and self._owner.handler.is_of_controller(self, _api_key_at(start, SIZE_BYTES)[0]):
             return
         self._frame_claim = claim = self._owner.memory.of_frame(
             size, lambda: self._go_on(Pause.MEMORY), self.fail, self._frame_progress
@@ -476,7 +476,7 @@ class ServerConnection(Connection):
         start = self._receiver.peek(_API_KEY_END)
         if len(start) < _API_KEY_END:
             self._set_reading(wanted=True)  # it cannot be told yet
-        elif self._owner.handler.is_of_controller(_api_key_at(start, SIZE_BYTES)[0]):
+        elif self._owner.handler.is_of_controller(self, _api_key_at(start, SIZE_BYTES)[0]):
             self.is_control = True
             self.deliver()
 

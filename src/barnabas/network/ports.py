@@ -55,8 +55,10 @@ class RequestHandler(Protocol[Connection_contra]):
         """
         ...
 
-    def is_of_controller(self, api_key: int) -> bool:
-        """Whether requests of this API come from a controller, and are handled ahead of data."""
+    def is_of_controller(self, connection: Connection_contra, api_key: int) -> bool:
+        """Whether requests of this API come from a controller, and are handled ahead of data. Not from whoever may not
+        send them.
+        """
         ...
 
     def connection_opened(self, connection: Connection_contra) -> None:

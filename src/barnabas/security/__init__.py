@@ -3,7 +3,7 @@
 `acls` has the words: resources, patterns, entries, and the filters that pick them. `acl_rules` holds the ACLs of a
 cluster, found by resource, and decides; both are without I/O. `acl_znodes` is how ZooKeeper holds ACLs, `acl_store`
 reads and changes them there, `acl_changes` follows what other brokers change, and `authorizer` is who an API asks.
-Not every API asks yet: a broker refuses `authorizer.class.name` until all do.
+`docs/acls.md` has who needs what.
 
 `login` is how far the client of a connection is with its login, without I/O; `scram_credentials` has those of users.
 """

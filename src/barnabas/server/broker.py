@@ -198,6 +198,7 @@ class Broker:
         )
         # Before a client can connect, who would have to wait too.
         await self._again(components.registration.vacant)
+        await self._again(components.authorize)
         await self._listen(components)
         await self._again(components.start)
         await self._again(components.register)

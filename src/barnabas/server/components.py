@@ -32,6 +32,7 @@ from barnabas.link.login import LinkLogin
 from barnabas.network.config import NetworkConfig
 from barnabas.network.server import NetworkServer
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.server.authorization import Authorization
 from barnabas.server.broker_channels import BrokerChannels, MarkersToBrokers, MetadataLeaders, VerificationToBrokers
 from barnabas.server.cluster_identity import Identity
 from barnabas.server.config import LifecycleSettings
@@ -106,6 +107,7 @@ class BrokerComponents:
         self.alter_partition_channel = self._channel("alter-partition", learns_versions=True)
         self._broker_channels = self._channels_to_brokers()
         self.remote = self._remote()
+        self.authorization = Authorization.of(shared, config, session)
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
@@ -122,6 +124,7 @@ class BrokerComponents:
             logs.logger("kafka.server.KafkaApis"),
             shared.metrics,
             shared.steps,
+            None if self.authorization is None else self.authorization.authorizer,
             authentication=self._authentication(),
         )
         self.network = NetworkServer(
@@ -138,11 +141,19 @@ class BrokerComponents:
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
         storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
+        if self.authorization is not None:
+            # Before its first watch: it goes with any session that ends, also while the broker starts.
+            session.add_session_listener(self.authorization.changes)
         self._follow_configs(storage.broker_configs)
 
     def broker_epoch(self) -> int:
         """The epoch of the present registration; -1 before the first."""
         return self.registration.broker_epoch
+
+    async def authorize(self) -> None:
+        """Reads who may do what, and follows it from then on; to be called before any request can come."""
+        if self.authorization is not None:
+            await self.session.until_connected(self.authorization.changes.start)
 
     async def start(self) -> None:
         """Starts what the controller's first request needs."""
@@ -198,6 +209,7 @@ class BrokerComponents:
         return [
             *remote,
             ("the dynamic configs", self.storage.dynamic_configs.stop),
+            *([] if self.authorization is None else [("the ACLs", self.authorization.changes.stop)]),
             ("the creation of topics", self.handlers.auto_topic_creation.stop),
             ("the coordinators", self.coordinators.stop),
             ("the verification of transactions", self.verifier.stop),
@@ -387,6 +399,7 @@ class BrokerComponents:
                 coordinators=self.coordinators,
                 verifier=self.verifier,
                 remote=None if self.remote is None else self.remote.reads,
+                authorization=self.authorization,
             )
         )
 

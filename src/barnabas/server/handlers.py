@@ -62,6 +62,7 @@ from barnabas.api.offset_delete import OffsetDeleteHandler
 from barnabas.api.offset_fetch import OffsetFetchHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
+from barnabas.api.produce_access import AuthorizedAccess
 from barnabas.api.registry import Handler, Registry
 from barnabas.api.sasl_authenticate import SaslAuthenticateHandler
 from barnabas.api.sasl_handshake import SaslHandshakeHandler
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from barnabas.config.broker_config import BrokerConfig
     from barnabas.controller.controller import Controller
     from barnabas.replicas.replica_manager import ReplicaManager
+    from barnabas.server.authorization import Authorization
     from barnabas.server.cluster_identity import Identity
     from barnabas.server.controller_channel import ControllerChannel
     from barnabas.server.coordination_session import CoordinationSession
@@ -126,6 +128,8 @@ class HandlerParts:
     verifier: TransactionVerifier
     remote: RemoteReader | None = None
     """Of a broker that has remote storage."""
+    authorization: Authorization | None = None
+    """Of a broker that has an authorizer."""
 
 
 class Handlers:
@@ -204,7 +208,9 @@ class Handlers:
                 log_manager.write_queue,
                 host.loop.time,
                 self._verification,
-                QuotaAccess(throttles),
+                QuotaAccess(throttles)
+                if components.authorization is None
+                else AuthorizedAccess(components.authorization.authorizer, QuotaAccess(throttles)),
             ),
             FetchHandler(
                 host,
@@ -316,6 +322,8 @@ class Handlers:
         levels = LoggerLevels(components.shared.logs, components.identity.broker_id, logger)
         alterer = ConfigAlterer(session, metadata, configs, logger)
         waits = self.topic_waits
+        acls = components.authorization
+        acl_store = None if acls is None else acls.store
         return [
             CreateTopicsHandler(controller, self.topic_creator, waits, configs),
             DeleteTopicsHandler(
@@ -338,10 +346,9 @@ class Handlers:
             DescribeConfigsHandler(session, metadata, configs, levels, logger),
             AlterConfigsHandler(alterer),
             IncrementalAlterConfigsHandler(alterer, levels),
-            # No broker starts with an authorizer yet.
-            DescribeAclsHandler(None),
-            CreateAclsHandler(None),
-            DeleteAclsHandler(None),
+            DescribeAclsHandler(None if acls is None else acls.rules),
+            CreateAclsHandler(acl_store),
+            DeleteAclsHandler(acl_store),
             DescribeUserScramCredentialsHandler(session, logger),
             AlterUserScramCredentialsHandler(controller, alterer),
         ]

@@ -252,7 +252,7 @@ class DelayedFetch(DelayedOperation):
         if self._scope.session is None:
             self._watcher = _ScopeWatcher(self)
         for item in self._scope.items():
-            partition = self._fetches.reader.find_partition(item)
+            partition = self._fetches.reader.find_partition(self._parameters, item)
             if partition is None:
                 continue  # it has been said to be unknown, and does not end the wait for the others
             if self._watcher is not None:
@@ -351,7 +351,7 @@ class _LargeWait:
         items = self._scope.items()
         for start in range(0, len(items), READ_PER_STEP):
             for item in items[start : start + READ_PER_STEP]:
-                partition = self._reader.find_partition(item)
+                partition = self._reader.find_partition(self._parameters, item)
                 if partition is None:
                     if not item.was_unknown:  # it was deleted meanwhile
                         self._end()

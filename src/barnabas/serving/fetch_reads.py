@@ -57,6 +57,17 @@ class FetchQuota(Protocol):
         ...
 
 
+class FetchAccess(Protocol):
+    """Whether who has sent a request may fetch a topic."""
+
+    @property
+    def epoch(self) -> int:
+        """Another number whenever what follows may have changed."""
+        ...
+
+    def may_fetch(self, topic: str) -> bool: ...
+
+
 class FetchParameters(NamedTuple):
     """What holds for all partitions of a request."""
 
@@ -78,6 +89,8 @@ class FetchParameters(NamedTuple):
     """By which a consumer with a rack has come."""
     quota: FetchQuota | None = None
     """What a client may fetch; None where there is no limit."""
+    access: FetchAccess | None = None
+    """None where everybody may fetch everything."""
 
     @property
     def is_from_follower(self) -> bool:
@@ -86,9 +99,16 @@ class FetchParameters(NamedTuple):
 
 Reads = list[tuple[FetchPartition, PartitionRead]]
 _UNKNOWN_PARTITION: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
+_DENIED: Final = PartitionRead(ErrorCode.TOPIC_AUTHORIZATION_FAILED, is_unknown=True)
+"""It ends no wait for others, as in Kafka."""
 _UNKNOWN_TOPIC_ID: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_ID, is_unknown=True)
 _UNKNOWN_TOPIC: Final = PartitionRead(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, is_unknown=True)
 READ_PER_STEP: Final = 256
+
+
+def _is_denied(parameters: FetchParameters, item: FetchPartition) -> bool:
+    access = parameters.access
+    return access is not None and item.is_resolved and not access.may_fetch(item.topic_partition.topic)
 
 
 class _Limit:
@@ -213,6 +233,7 @@ class FetchReader:
         is_from_follower = parameters.is_from_follower
         now = self._now()
         clock = session.clock if session is not None and is_from_follower else None
+        access = parameters.access
         names_replica = self._selects_by_rack and bool(parameters.rack_id) and not is_from_follower
         for item in items:
             if not item.is_resolved:
@@ -222,6 +243,9 @@ class FetchReader:
                     reads.append((item, _UNKNOWN_TOPIC_ID if scope.uses_topic_ids else _UNKNOWN_TOPIC))
                     continue
                 item.resolve(name)
+            if access is not None and not access.may_fetch(item.topic_partition.topic):
+                reads.append((item, _DENIED))
+                continue
             if image.partition(item.topic_partition) is None:
                 reads.append((item, _UNKNOWN_PARTITION))
                 continue
@@ -300,6 +324,8 @@ class FetchReader:
         partition = item.watched
         if partition is None or not partition.is_leader or partition.leader_epoch != leader_epoch:
             return None
+        if _is_denied(parameters, item):
+            return None
         log = partition.log
         if (
             log is None
@@ -337,8 +363,10 @@ class FetchReader:
                 broker_epoch=parameters.follower_epoch,
             )
 
-    def find_partition(self, item: FetchPartition) -> Partition | None:
-        """The partition of an item, as far as it is here."""
+    def find_partition(self, parameters: FetchParameters, item: FetchPartition) -> Partition | None:
+        """The partition of an item, as far as it is here and may be fetched."""
+        if _is_denied(parameters, item):
+            return None
         try:
             return self._partition(item)
         except KafkaError:
@@ -347,6 +375,8 @@ class FetchReader:
     def available(self, parameters: FetchParameters, item: FetchPartition) -> int | None:
         """How many bytes a parked fetch would get of a partition, or fewer if they are enough for it; None if it must
         be answered, whatever it gets."""
+        if _is_denied(parameters, item):
+            return 0  # said before or after the wait, which it does not end
         known = item.watched
         if known is not None and known.is_leader and known.leader_epoch == item.leader_epoch and known.log is not None:
             # When it was parked, the reader's log was found to agree; and within its epoch a leader's log only grows.

@@ -40,6 +40,7 @@ class FetchSession:
         "_candidates",
         "_items",
         "_watched",
+        "access_epoch",
         "catch_up",
         "clock",
         "created",
@@ -76,6 +77,8 @@ class FetchSession:
         self.clock = FetchClock(now, broker_epoch)
         self.catch_up = CatchUpShare()
         self.parked: dict[Parked, None] = {}
+        self.access_epoch = -1
+        """By which rights its partitions were looked at last."""
         self.is_closed = False
         """It may be closed while it is read in steps."""
         self._items = {item.key(uses_topic_ids=uses_topic_ids): item for item in items}
@@ -152,6 +155,12 @@ class FetchSession:
     def named_again(self, item: FetchPartition) -> None:
         """As `update_known`, of an item that has been updated."""
         self._candidates[item] = None
+
+    def rights_are(self, access_epoch: int) -> None:
+        """A request has come. Where rights have changed since the last, there may be something to say of all."""
+        if self.access_epoch != access_epoch:
+            self.access_epoch = access_epoch
+            self._candidates = dict.fromkeys(self._items.values())
 
     def watch(self, item: FetchPartition, partition: Partition) -> None:
         """The partition of an item was found; it tells its changes from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.steps import Steps
@@ -41,6 +41,13 @@ class SessionRequest(NamedTuple):
     @property
     def is_full(self) -> bool:
         return self.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+
+
+class Access(Protocol):
+    """The rights of who has sent a request; `fetch_reads.FetchAccess` says more."""
+
+    @property
+    def epoch(self) -> int: ...
 
 
 class FetchScope:
@@ -256,6 +263,12 @@ class FetchSessionCache:
         ):
             return None
         return self._go_on(session, request)
+
+    def rights_are(self, session_id: int, access: Access | None) -> None:
+        """A request of the session has come, from somebody with these rights."""
+        session = None if access is None else self._sessions.get(session_id)
+        if session is not None and access is not None:
+            session.rights_are(access.epoch)
 
     def call_followers(self, broker_ids: Collection[int]) -> None:
         """Has what these followers have parked answered, or are about to: this broker leads partitions now that they

@@ -21,6 +21,7 @@ from barnabas.api.list_offsets import ListOffsetsHandler
 from barnabas.api.metadata import MetadataHandler
 from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
+from barnabas.api.produce_access import AuthorizedAccess
 from barnabas.api.produce_pipeline import ProduceQuota
 from barnabas.api.write_txn_markers import WriteTxnMarkersHandler
 from barnabas.cluster.metadata_cache import MetadataCache
@@ -39,6 +40,8 @@ from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.quotas.replication_quota import ReplicationQuota
 from barnabas.quotas.settings import ClientQuotaSettings, ReplicationQuotaSettings
 from barnabas.replicas.replica_manager import ReplicaManager
+from barnabas.security.acl_rules import AclRules
+from barnabas.security.authorizer import Authorizer
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.delete_records import RecordDeletions
 from barnabas.serving.fetch import DelayedFetches
@@ -128,15 +131,13 @@ class Access:
     """What tests say of who may produce what, and how fast; of others what `quotas` say."""
 
     def __init__(self, quotas: QuotaAccess) -> None:
+        self.authorizer: Authorizer | None = None
+        """Asked besides."""
         self._quotas = quotas
         self._changes = 0
         self.denied: set[tuple[str, str]] = set()
         self.delay_ms: dict[str | None, int] = {}
         self.counted_bytes = 0
-
-    @property
-    def epoch(self) -> int:
-        return self._changes + self._quotas.epoch
 
     def deny(self, principal: str, topic: str) -> None:
         self.denied.add((principal, topic))
@@ -150,8 +151,18 @@ class Access:
         self.delay_ms[client_id] = delay_ms
         self._changes += 1
 
-    def may_write(self, principal: str, topic: str) -> bool:
-        return (principal, topic) not in self.denied
+    @property
+    def epoch(self) -> int:
+        return self._changes + self._quotas.epoch + (0 if self.authorizer is None else self.authorizer.epoch)
+
+    def place_of(self, address: str) -> str:
+        return address
+
+    def may_write(self, principal: str, place: str, topic: str) -> bool:
+        authorizer = self.authorizer
+        if authorizer is not None and not AuthorizedAccess(authorizer, self._quotas).may_write(principal, place, topic):
+            return False
+        return (principal, topic) not in self.denied and (place, topic) not in self.denied
 
     def quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:
         if client_id in self.delay_ms:
@@ -301,7 +312,13 @@ class DataBroker:
             *(calls.metrics, calls.logger),
         )
         self.leader_quota = ReplicationQuota(ReplicationQuotaSettings(), host.loop.time)
+        self.rules = AclRules(allow_everyone_if_no_acl_found=True)
         self._add_handlers(host, fetch_bytes_max)
+
+    def authorize(self) -> None:
+        """From now on `rules` hold."""
+        authorizer = self.access.authorizer = Authorizer(self.rules, self.calls.logger)
+        self.calls.dispatcher.authorizer = authorizer
 
     def _add_handlers(self, host: Host, fetch_bytes_max: int) -> None:
         calls, replicas, metadata, metrics = self.calls, self.replicas, self.metadata, self.topic_metrics

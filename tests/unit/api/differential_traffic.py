@@ -30,16 +30,22 @@ _CODECS: Final = (CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.
 class Connected:
     """One client, on one connection at a time."""
 
+    principal = ""
+
     def __init__(self, world: World, client_id: str | None, chance: random.Random) -> None:
         self.world = world
         self.client_id = client_id
         self.chance = chance
+        if not self.principal:
+            self.principal = f"User:{client_id}"
         self._numbers = itertools.count(1)
-        self.caller: Caller = world.broker.connect(client_id)
+        self.caller: Caller
+        self.connect()
 
     def connect(self) -> None:
         """Anew, with nothing left of the former connection."""
         self.caller = self.world.broker.connect(self.client_id)
+        self.caller.connection.principal = self.principal
 
     def encode(self, key: ApiKey, version: int, request: Any) -> bytes:
         return b"".join(codec.request_encoder(key, version, self.client_id)(next(self._numbers), request))
@@ -58,6 +64,8 @@ class Producer(Connected):
     """Sends what a producer sends, idempotent or not, and what none should."""
 
     def __init__(self, world: World, client_id: str | None, chance: random.Random, number: int) -> None:
+        # One client id may be of several principals.
+        self.principal = f"User:producer-{number}"
         super().__init__(world, client_id, chance)
         self.version = chance.choice((3, 7, 8, 9, 10, 11, 11, 11))
         self._producer_id = 100 + number
@@ -221,6 +229,7 @@ class Fetcher(Connected):
         self.version = chance.choice((*usual, *usual, chance.randrange(18)))
         self.broker_epoch = 5
         self._forget()
+        self.principal = "User:broker" if self.is_follower else "User:consumer"
         name = f"broker-{follower_id}-fetcher-0" if self.is_follower else f"consumer-{self.version}"
         super().__init__(world, name, chance)
 

@@ -20,6 +20,15 @@ from barnabas.kernel.host import Host
 from barnabas.leader.wake_ups import WakeUps
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.network.connection import ServerConnection
+from barnabas.security.acls import (
+    CLUSTER_NAME,
+    AccessControlEntry,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+)
 from barnabas.testing.profile import ClockProfile, DiskProfile, LoopProfile, OffloadProfile, Profile
 from barnabas.testing.simulated_disk import FaultRule, SimulatedDisk
 from barnabas.wire.api_keys import ApiKey
@@ -162,6 +171,7 @@ class World:
         self._transactions: dict[TopicPartition, int] = {}
         self._next_producer_id = 10_000
         broker.isr_changes._sender = self
+        broker.authorize()
         for name in self.topics:
             self.create(name)
 
@@ -343,6 +353,37 @@ class World:
         return f"{name} is deleted"
 
     # What else happens.
+
+    def change_rights(self) -> str:
+        """Some client may not do something any more, or may again. Where no rule is, everybody may do everything."""
+        chance, rules = self.chance, self.broker.rules
+        denying = rules.patterns()
+        if denying and chance.random() < 0.6:
+            pattern = chance.choice(denying)
+            rules.replace(pattern, ())
+            return f"there is no rule for {pattern.name} any more"
+        name = chance.choice(("flights", "ships", "trains", "zipped"))
+        pattern = chance.choice(
+            (
+                ResourcePattern(ResourceType.TOPIC, name),
+                ResourcePattern(ResourceType.TOPIC, name[:2], PatternType.PREFIXED),
+                ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME),
+                ResourcePattern(ResourceType.TRANSACTIONAL_ID, "transaction"),
+            )
+        )
+        whose = chance.choice(("User:producer-0", "User:producer-1", "User:consumer", "User:consumer", "User:*"))
+        what = AclOperation.ALL if whose != "User:*" else chance.choice((AclOperation.READ, AclOperation.WRITE))
+        if pattern.resource_type is ResourceType.CLUSTER:
+            whose, what = "User:broker", AclOperation.CLUSTER_ACTION
+        where = chance.choice(("*", "127.0.0.1", "127.0.0.1", "10.0.0.1"))
+        rules.replace(
+            pattern,
+            {
+                AccessControlEntry("User:*", "*", AclOperation.ALL, AclPermissionType.ALLOW),
+                AccessControlEntry(whose, where, what, AclPermissionType.DENY),
+            },
+        )
+        return f"{whose} at {where} may not {what.name} {pattern.name}"
 
     def break_disk(self) -> str:
         """The next write to a log of some directory fails, and takes the directory offline."""

@@ -61,7 +61,9 @@ def test_deletions_stop_when_they_become_stale(happens: str) -> None:
         handler = StopReplicaHandler(setting.manager, lambda: epoch.broker)
         code = ErrorCode.NONE
         try:
-            code = ErrorCode.for_code((await handler.handle(cast("Any", None), deletion())).error_code)
+            code = ErrorCode.for_code(
+                (await handler.handle(cast("Any", SimpleNamespace(authorizer=None)), deletion())).error_code
+            )
         except KafkaError as error:
             code = error.code
         left = sum(partition in setting.log_manager.logs for partition in partitions)
@@ -80,7 +82,7 @@ def test_metadata_that_becomes_stale_before_its_last_step_is_not_taken_over(happ
     async def test(setting: Setting) -> None:
         epoch = SimpleNamespace(broker=10)
         handler = UpdateMetadataHandler(setting.manager, lambda: epoch.broker)
-        steps = handler.handle(cast("Any", None), metadata())
+        steps = handler.handle(cast("Any", SimpleNamespace(authorizer=None)), metadata())
         next(steps)
         if happens == "a new registration":
             epoch.broker = 11

@@ -52,6 +52,8 @@ Result = TypeVar("Result")
 
 
 class Context:
+    authorizer = None
+
     def __init__(self, api_version: int) -> None:
         self.api_version = api_version
 

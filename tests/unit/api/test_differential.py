@@ -211,14 +211,16 @@ class Story:
         if self._deleted is not None and chance.random() < 0.6:
             return await self._go_on_deleting()
         kind = chance.random()
-        if kind < 0.2:
+        if kind < 0.17:
             what = world.elect()
-        elif kind < 0.36:
+        elif kind < 0.31:
             what = world.change_isr()
-        elif kind < 0.44:
+        elif kind < 0.38:
             what = world.change_min_isr()
-        elif kind < 0.7:
+        elif kind < 0.58:
             what = world.transact()
+        elif kind < 0.7:
+            what = world.change_rights()
         elif kind < 0.73:
             what = world.delete_records()
         elif kind < 0.8 and self._deleted is None:
@@ -369,6 +371,17 @@ def raise_high_watermark(message: Any) -> None:
         each.high_watermark += 1
 
 
+def allow_to_produce(message: Any) -> None:
+    for each in produced(message, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+        each.error_code = ErrorCode.NONE
+
+
+def allow_to_fetch(message: Any) -> None:
+    topics = message.responses if isinstance(message, FetchResponse) else ()
+    for each in (each for topic in topics for each in topic.partitions):
+        each.error_code *= each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
 def forget_aborted(message: Any) -> None:
     for each in fetched(message):
         each.aborted_transactions = each.aborted_transactions and []
@@ -386,6 +399,8 @@ def forget_aborted(message: Any) -> None:
         accept_with_too_few,
         raise_high_watermark,
         forget_aborted,
+        allow_to_produce,
+        allow_to_fetch,
     ],
 )
 def test_stories_have_what_would_show_a_fault(change: Callable[[Any], object]) -> None:

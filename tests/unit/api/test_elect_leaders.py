@@ -26,6 +26,8 @@ VERSIONS = range(3)
 class Context:
     """Counts the steps between which others have their turns."""
 
+    authorizer = None
+
     def __init__(self, version: int, received: float) -> None:
         self.api_version = version
         self.received = received

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.api.produce_fast_path import ProduceFastPaths
-from barnabas.api.produce_pipeline import ProduceKind, ProducePipeline
+from barnabas.api.produce_pipeline import OpenAccess, ProduceKind, ProducePipeline
 from barnabas.api.produce_responses import ProduceResponses
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.kernel.metrics import MetricsRegistry
@@ -405,6 +405,8 @@ class OnePartition:
         return topic_partition
 
     principal = "User:ANONYMOUS"
+    address = "127.0.0.1"
+    access = OpenAccess()
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=2)

@@ -8,6 +8,8 @@ import pytest
 
 from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, read_broker_config
 
+AUTHORIZER = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer"
+
 
 def read(text: str) -> BrokerConfig:
     return read_broker_config(f"zookeeper.connect=localhost:2181\n{text}\n", "test.properties")
@@ -51,7 +53,9 @@ def only_problem(text: str) -> str:
         ("offsets.commit.required.acks=4", "acks must be"),
         ("queued.max.request.bytes=1", "at least the second"),
         ("connection.failed.authentication.delay.ms=600000", "below the second"),
-        ("authorizer.class.name=kafka.security.authorizer.AclAuthorizer", "ACLs are not enforced yet"),
+        ("authorizer.class.name=org.example.Authorizer", "only kafka.security.authorizer.AclAuthorizer is known"),
+        (f"{AUTHORIZER}\nauthorizer.zookeeper.url=elsewhere:2181", "leave authorizer.zookeeper.url out"),
+        (f"{AUTHORIZER}\nsuper.users=alice", "super.users: 'alice' must be TYPE:NAME"),
         ("principal.builder.class=org.example.Builder", "Java classes cannot be loaded"),
         ("replica.selector.class=org.example.Selector", "Java classes cannot be loaded here; only org.apache.kafka"),
         ("group.coordinator.rebalance.protocols=consumer", "classic must be among them"),
@@ -82,17 +86,14 @@ def test_what_keys_forbid_each_other_is_told(text: str, says: str) -> None:
     assert re.search(says, problem), problem
 
 
-def test_super_users_are_looked_at_where_there_is_an_authorizer() -> None:
-    with pytest.raises(BrokerConfigError) as caught:
-        read("authorizer.class.name=kafka.security.authorizer.AclAuthorizer\nsuper.users=alice")
-    assert any("super.users: 'alice' must be TYPE:NAME" in problem for problem in caught.value.problems)
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "log.retention.ms=-1",
         "super.users=alice",
+        "authorizer.zookeeper.url=elsewhere:2181",
+        f"{AUTHORIZER}\nsuper.users=User:alice;User:bob\nallow.everyone.if.no.acl.found=true",
+        f"{AUTHORIZER}\nauthorizer.zookeeper.url=localhost:2181",
         "log.retention.ms=-5",
         "inter.broker.protocol.version=2.8\nlog.message.format.version=0.9.0",
         "inter.broker.protocol.version=3.9\nlog.message.format.version=0.9.0",

@@ -76,7 +76,7 @@ class Handler:
             return [struct.pack(">i", 1 << 20), memoryview(bytes(1 << 20))]
         return [framed(request)]
 
-    def is_of_controller(self, api_key: int) -> bool:
+    def is_of_controller(self, _connection: ServerConnection, api_key: int) -> bool:
         """Requests that begin with `control`."""
         return api_key == int.from_bytes(b"co", "big")
 
