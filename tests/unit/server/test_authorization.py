@@ -6,14 +6,29 @@ The broker's own connections are of User:ANONYMOUS, which is a super user here; 
 from __future__ import annotations
 
 import functools
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
+from barnabas.coordination.layout.acls import LITERAL_ACL_CHANGES_PATH
+from barnabas.coordination.operations import Delete, GetChildrenNames
 from barnabas.kernel.host import Host
-from barnabas.security.acls import AccessControlEntry, AclPermissionType, ResourcePattern
+from barnabas.kernel.timers import Timers
+from barnabas.security.acl_rules import AclRules
+from barnabas.security.acl_store import AclStore
+from barnabas.security.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePattern,
+    ResourcePatternFilter,
+    ResourceType,
+)
 from barnabas.server.broker import Broker
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.api_keys import ApiKey
@@ -41,7 +56,7 @@ from tests.support.acl_rows import (
     made,
 )
 from tests.unit.api.calling import Caller, Calls
-from tests.unit.server.coordinated import Lines, pause, start_coordinator
+from tests.unit.server.coordinated import TIMEOUT_MS, Lines, pause, session_on, start_coordinator, until
 from tests.unit.server.test_broker import running
 
 EVE, ADMIN = "User:eve", "User:admin"
@@ -231,3 +246,45 @@ def test_every_api_is_in_the_table() -> None:
         start_coordinator(simulation)
         found = simulation.run_on(simulation.machine("broker"), running(handled, Lines()))
     assert found == {int(row.api_key) for row in ROWS} | {int(key) for key in OPEN}
+
+
+def test_a_broker_that_slept_past_its_session_takes_away_what_was_taken_away_meanwhile() -> None:
+    pattern = ResourcePattern(ResourceType.TOPIC, TOPIC)
+    entry = AccessControlEntry(EVE, "*", AclOperation.READ, AclPermissionType.ALLOW)
+    lines = Lines()
+
+    async def follow(broker: Broker, _host: Host) -> None:
+        authorization = broker.components.authorization
+        assert authorization is not None
+        asked = (EVE, "10.0.0.9", AclOperation.READ, ResourceType.TOPIC, TOPIC)
+        first = broker.components.session.session_id
+        await until(lambda: authorization.authorizer.authorize(*asked, quietly=True))
+        await until(lambda: not authorization.authorizer.authorize(*asked, quietly=True))
+        assert broker.components.session.session_id != first
+
+    async def write(host: Host) -> None:
+        session = session_on(host, Lines())
+        await session.connect()
+        timers = Timers(host.loop)
+        store = AclStore(host, session, AclRules(), timers=timers, logger=logging.getLogger("acls"))
+        await pause(8.0)
+        assert await store.create([AclBinding(pattern, entry)]) == [None]
+        await pause(4.0)  # the broker sleeps now
+        await store.delete([AclBindingFilter(ResourcePatternFilter(*pattern))])
+        for name in await session.perform(GetChildrenNames(LITERAL_ACL_CHANGES_PATH)):
+            await session.perform(Delete(f"{LITERAL_ACL_CHANGES_PATH}/{name}"))
+        timers.close()
+        await session.close()
+
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        machine = simulation.machine("broker")
+        process = machine.start(running(follow, lines, *OVERRIDES))
+        writer = simulation.machine("writer").start(write)
+        simulation.run_for(10.0)
+        machine.pause()
+        simulation.run_for(2 * TIMEOUT_MS / 1000)
+        machine.resume()
+        simulation.run_until(lambda: process.ended and writer.ended)
+        writer.result()
+        process.result()
