@@ -10,7 +10,7 @@ from barnabas.kernel.steps import at_once
 from barnabas.sasl.errors import SaslAuthenticationError, SaslError
 from barnabas.sasl.plain import PlainClient, PlainServer
 
-PASSWORDS = {"alice": "secret", "bøb": "pässword", "none": ""}
+PASSWORDS = {"odd": "\ufffd", "alice": "secret", "bøb": "pässword", "none": ""}
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,9 @@ def test_who_knows_the_password_is_let_in(token: bytes, name: str) -> None:
             b"carol\0alice\0secret",
             "Authentication failed: Client requested an authorization id that is different from username",
         ),
-        (b"\0alice\0\xff", "Invalid SASL/PLAIN response: it is not UTF-8"),
+        (b"\0alice\0\xff", "Authentication failed: Invalid username or password"),
+        (b"\0odd\0\xff", "Authentication failed: Invalid username or password"),
+        (b"\xff", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
     ],
 )
 def test_who_does_not_is_told_why(token: bytes, answer: str) -> None:

@@ -1,0 +1,427 @@
+"""A broker of ours and one of Apache Kafka 3.9.1 on one ZooKeeper: they log in at each other by SCRAM, by credentials
+that Kafka's `kafka-configs` wrote before either ran; clients log in at both; and both answer every login alike.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from barnabas.kernel.steps import at_once
+from barnabas.sasl.errors import SaslError
+from barnabas.sasl.mechanisms import Login
+from barnabas.wire.api_keys import ApiKey
+from barnabas.wire.codec import request_encoder, response_decoder
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import (
+    ApiVersionsRequest,
+    DescribeUserScramCredentialsRequest,
+    MetadataRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from tests.support.apache_kafka import (
+    CONFIG_COMMAND,
+    CONSOLE_CONSUMER,
+    CONSOLE_PRODUCER,
+    ApacheKafkaBroker,
+    run_tool,
+    tool_run,
+)
+from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
+from tests.support.sasl_cluster import (
+    MECHANISMS,
+    PASSWORD,
+    USER,
+    confluent,
+    in_properties,
+    listener_properties,
+    login_module,
+)
+from tests.support.waiting import wait_until
+from tests.support.wire_calls import call, create_topic, leaders, metadata
+from tests.support.zookeeper import ZooKeeperServer
+
+OURS, THEIRS = 1, 2
+PATIENCE_SECONDS: Final = 90.0
+BROKERS_PASSWORD = "brokers' own"
+SESSION_MS = 2_000_000
+
+
+class Pair:
+    """Both brokers; `sasl_ports` are where they want a login."""
+
+    def __init__(self, directory: Path) -> None:
+        self.zookeeper = ZooKeeperServer(directory / "zookeeper")
+        self.ports = {OURS: free_port(), THEIRS: free_port()}
+        self.sasl_ports = {OURS: free_port(), THEIRS: free_port()}
+        self._directory = directory
+        self.brokers: dict[int, BrokerProcess | ApacheKafkaBroker] = {}
+
+    @property
+    def sasl_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.sasl_ports.values())
+
+    def start(self) -> None:
+        self.zookeeper.start()
+        address = self.zookeeper.address
+        for user, password, mechanisms in (
+            ("broker", BROKERS_PASSWORD, ("SCRAM-SHA-256",)),
+            (USER, PASSWORD, ("SCRAM-SHA-256", "SCRAM-SHA-512")),
+        ):
+            added = ",".join(f"{mechanism}=[iterations=8192,password={password}]" for mechanism in mechanisms)
+            alter = ("--alter", "--entity-type", "users", "--entity-name", user, "--add-config", added)
+            run_tool(CONFIG_COMMAND, ["--zookeeper", address, *alter])
+        for broker_id in (OURS, THEIRS):
+            port, sasl_port = self.ports[broker_id], self.sasl_ports[broker_id]
+            overrides = listener_properties(
+                port,
+                sasl_port,
+                **{
+                    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+                    "connections.max.reauth.ms": SESSION_MS,
+                    "zookeeper.session.timeout.ms": 6_000,
+                },
+            )
+            directory = self._directory / str(broker_id)
+            if broker_id == OURS:
+                self.brokers[broker_id] = BrokerProcess(directory, broker_id, address, port=port, overrides=overrides)
+            else:
+                self.brokers[broker_id] = ApacheKafkaBroker(
+                    directory, address, broker_id, port=port, overrides=overrides
+                )
+        for broker in self.brokers.values():
+            broker.start(wait=False)
+        for broker in self.brokers.values():
+            broker.wait_until_ready()
+        self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
+        for port in self.ports.values():
+            wait_until(
+                lambda: len(metadata(port).brokers) == 2,  # noqa: B023 - called in this turn
+                "both know both",
+                PATIENCE_SECONDS,
+            )
+
+    def controller(self) -> int:
+        return int(metadata(self.ports[OURS]).controller_id)
+
+    def stop(self) -> None:
+        for broker in self.brokers.values():
+            broker.kill()
+        self.zookeeper.kill()
+
+
+@pytest.fixture(scope="module")
+def pair(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    brokers = Pair(tmp_path_factory.mktemp("sasl"))
+    try:
+        brokers.start()
+        yield brokers
+    finally:
+        brokers.stop()
+
+
+# Brokers and clients.
+
+
+def test_brokers_serve_each_other_whoever_leads_and_whoever_is_the_controller(pair: Pair, tmp_path: Path) -> None:
+    from confluent_kafka import Producer
+
+    before = pair.controller()
+    for number in range(2):
+        topic = f"both-{number}"
+        create_topic(pair.ports[pair.controller()], topic, 2, 2)
+        for port in pair.ports.values():
+            wait_until(
+                lambda: sorted(leaders(port, topic).values()) == [OURS, THEIRS],  # noqa: B023 - called in this turn
+                "each leads a partition",
+                PATIENCE_SECONDS,
+            )
+        producer = Producer(confluent(pair.sasl_servers, "SCRAM-SHA-512", acks="all"))
+        errors: list[Any] = []
+        for partition in (0, 1):
+            producer.produce(
+                topic, b"x", partition=partition, on_delivery=lambda error, _, told=errors: told.append(error)
+            )
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        assert errors == [None, None]
+        if number == 0:  # the same again, with the other one as the controller
+            broker = pair.brokers[before]
+            broker.stop()
+            other = OURS + THEIRS - before
+            wait_until(
+                lambda: metadata(pair.ports[other]).controller_id == other,  # noqa: B023 - called in this turn
+                "the other is the controller",
+                PATIENCE_SECONDS,
+            )
+            broker.start()
+            pair.wait_until_whole()
+            assert pair.controller() == other
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_javas_tools_log_in_at_either(pair: Pair, tmp_path: Path, mechanism: str) -> None:
+    topic = f"java-{mechanism}"
+    create_topic(pair.ports[pair.controller()], topic, 2, 2)
+    config = tmp_path / "client.properties"
+    config.write_text(properties(mechanism, PASSWORD))
+    lines = "".join(f"{number}\n" for number in range(20))
+    servers = ("--bootstrap-server", pair.sasl_servers, "--topic", topic)
+    run_tool(CONSOLE_PRODUCER, [*servers, "--producer.config", config], standard_input=lines)
+    output = run_tool(
+        CONSOLE_CONSUMER,
+        [*servers, "--consumer.config", config, "--from-beginning", "--max-messages", "20", "--timeout-ms", "30000"],
+    )
+    assert sorted(map(int, output.split())) == list(range(20))
+
+
+def test_a_credential_that_one_writes_is_the_others_at_once(pair: Pair) -> None:
+    for writer, reader in ((OURS, THEIRS), (THEIRS, OURS)):
+        user, password = f"written-by-{writer}", f"secret of {writer}"
+        # The tool asks the controller, whoever it was told of.
+        added = f"SCRAM-SHA-256=[iterations=4096,password={password}]"
+        users = ("--entity-type", "users", "--entity-name", user)
+        server = ("--bootstrap-server", f"127.0.0.1:{pair.ports[writer]}")
+        run_tool(CONFIG_COMMAND, [*server, "--alter", *users, "--add-config", added])
+        for broker_id in (reader, writer):
+            wait_until(
+                lambda: scram(pair.sasl_ports[broker_id], "SCRAM-SHA-256", user, password) is None,  # noqa: B023
+                f"broker {broker_id} lets {user} in",
+                PATIENCE_SECONDS,
+            )
+        for port in pair.ports.values():
+            asked = DescribeUserScramCredentialsRequest.UserName(name=user)
+            request = DescribeUserScramCredentialsRequest(users=[asked])
+            (described,) = call(port, ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, request).results
+            assert [(info.mechanism, info.iterations) for info in described.credential_infos] == [(1, 4096)]
+        run_tool(CONFIG_COMMAND, [*server, "--alter", *users, "--delete-config", "SCRAM-SHA-256"])
+        for broker_id in (reader, writer):
+            wait_until(
+                lambda: scram(pair.sasl_ports[broker_id], "SCRAM-SHA-256", user, password) is not None,  # noqa: B023
+                f"broker {broker_id} knows {user} no more",
+                PATIENCE_SECONDS,
+            )
+
+
+def test_a_java_client_is_told_of_a_wrong_password_alike(pair: Pair, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    said = {}
+    for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+        config.write_text(properties(mechanism, "wrong"))
+        for broker_id, port in pair.sasl_ports.items():
+            command = ["--bootstrap-server", f"127.0.0.1:{port}", "--describe", "--entity-type", "users"]
+            run = tool_run(CONFIG_COMMAND, [*command, "--command-config", config])
+            assert run.status != 0
+            said[mechanism, broker_id] = [
+                line for line in (run.output + run.errors).splitlines() if "Caused by" in line
+            ]
+        assert said[mechanism, OURS] == said[mechanism, THEIRS]
+        assert any("SaslAuthenticationException: Authentication failed" in line for line in said[mechanism, OURS])
+
+
+def properties(mechanism: str, password: str) -> str:
+    jaas = in_properties(login_module(mechanism, username=USER, password=password))
+    return f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}\n"
+
+
+# Answers, one by one.
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request; or bytes without a header; `shown` picks of the response what has to be alike."""
+
+    message: Any
+    version: int = 0
+    shown: Callable[[Any], Any] = repr
+
+
+class Wire:
+    """One connection; what comes back to each request, or "closed"."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20.0)
+
+    def say(self, sent: Sent) -> Any:
+        if isinstance(sent.message, bytes):
+            frame = struct.pack(">i", len(sent.message)) + sent.message
+        else:
+            encode = request_encoder(type(sent.message).SCHEMA.api_key, sent.version, "tests")
+            frame = b"".join(encode(1, sent.message))
+        try:
+            self._socket.sendall(frame)
+            size = struct.unpack(">i", self._receive(4))[0]
+            answer = self._receive(size)
+        except OSError:
+            return "closed"
+        if isinstance(sent.message, bytes):
+            return answer
+        return sent.shown(response_decoder(type(sent.message).SCHEMA.api_key, sent.version)(answer, 0, size)[0])
+
+    def is_open(self) -> bool:
+        """Whether it stays open for a moment after an answer."""
+        self._socket.settimeout(0.5)
+        try:
+            return self._socket.recv(1) != b""
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _receive(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            more = self._socket.recv(count - len(data))
+            if not more:
+                raise ConnectionResetError
+            data += more
+        return data
+
+
+def of_handshake(answer: Any) -> Any:
+    return ErrorCode.for_code(answer.error_code).name, sorted(answer.mechanisms)  # Kafka's order is that of a set
+
+
+def of_authenticate(answer: Any) -> Any:
+    code = ErrorCode.for_code(answer.error_code).name
+    return code, answer.error_message, bool(answer.auth_bytes), answer.session_lifetime_ms
+
+
+def error_only(answer: Any) -> Any:
+    return ErrorCode.for_code(answer.error_code).name
+
+
+def handshake(mechanism: str = "PLAIN", version: int = 1) -> Sent:
+    return Sent(SaslHandshakeRequest(mechanism=mechanism), version, of_handshake)
+
+
+def authenticate(token: bytes, version: int = 2) -> Sent:
+    return Sent(SaslAuthenticateRequest(auth_bytes=token), version, of_authenticate)
+
+
+RIGHT = f"\0{USER}\0{PASSWORD}".encode()
+VERSIONS = Sent(ApiVersionsRequest(), 0, error_only)
+KNOWN = Sent(MetadataRequest(topics=[]), 4, lambda answer: len(answer.brokers))
+PROOF = b"c=biws,r=abc,p=" + b"A" * 43 + b"="
+
+# Not alike, on purpose: a login that is repeated by a mechanism that there is not is answered with those that are, and
+# Kafka closes; a request amid a login that is none of a login's is not read, and Kafka answers ILLEGAL_SASL_STATE.
+CASES: Final[dict[str, list[Sent]]] = {
+    **{f"plain v{version}": [VERSIONS, handshake(), authenticate(RIGHT, version), KNOWN] for version in range(3)},
+    "plain without versions": [handshake(), authenticate(RIGHT), KNOWN],
+    "plain without headers": [handshake(version=0), Sent(RIGHT), KNOWN],
+    "plain as oneself": [handshake(), authenticate(USER.encode() + RIGHT), KNOWN],
+    "plain as another": [handshake(), authenticate(b"bob" + RIGHT)],
+    "plain wrong": [handshake(), authenticate(b"\0alice\0wrong")],
+    "plain wrong v0": [handshake(), authenticate(b"\0alice\0wrong", 0)],
+    "plain wrong without headers": [handshake(version=0), Sent(b"\0alice\0wrong")],
+    "plain unknown user": [handshake(), authenticate(b"\0nobody\0secret")],
+    "plain no user": [handshake(), authenticate(b"\0\0secret")],
+    "plain no password": [handshake(), authenticate(b"\0alice\0")],
+    "plain nothing": [handshake(), authenticate(b"")],
+    "plain two tokens": [handshake(), authenticate(b"alice\0secret")],
+    "plain four tokens": [handshake(), authenticate(b"\0alice\0secret\0")],
+    "plain no text": [handshake(), authenticate(b"\0alice\0\xff\xfe")],
+    "scram garbage": [handshake("SCRAM-SHA-256"), authenticate(b"garbage")],
+    "scram nothing": [handshake("SCRAM-SHA-256"), authenticate(b"")],
+    "scram unknown user": [handshake("SCRAM-SHA-256"), authenticate(b"n,,n=nobody,r=abc")],
+    "scram channel": [handshake("SCRAM-SHA-256"), authenticate(b"p=tls-unique,,n=alice,r=abc")],
+    "scram as another": [handshake("SCRAM-SHA-256"), authenticate(b"n,a=bob,n=alice,r=abc")],
+    "scram token": [handshake("SCRAM-SHA-256"), authenticate(b"n,,n=nobody,r=abc,tokenauth=true")],
+    "scram bad name": [handshake("SCRAM-SHA-256"), authenticate(b"n,,n=al=ice,r=abc")],
+    "scram other nonce": [handshake("SCRAM-SHA-512"), authenticate(b"n,,n=alice,r=abc"), authenticate(PROOF)],
+    "scram bad proof": [handshake("SCRAM-SHA-512"), authenticate(b"n,,n=alice,r=abc"), authenticate(b"p=x")],
+    "no such mechanism": [VERSIONS, handshake("GSSAPI")],
+    "no mechanism": [handshake("")],
+    "authenticate first": [authenticate(RIGHT)],
+    "metadata first": [KNOWN],
+    "metadata after versions": [VERSIONS, KNOWN],
+    "versions twice": [VERSIONS, VERSIONS],
+    "handshake twice": [handshake(), Sent(SaslHandshakeRequest(mechanism="PLAIN"), 1, error_only)],
+    "versions amid": [handshake(), VERSIONS],
+    "versions refused": [
+        Sent(ApiVersionsRequest(client_software_name="!", client_software_version="1"), 3, error_only),
+        VERSIONS,
+        handshake(),
+        authenticate(RIGHT),
+        KNOWN,
+    ],
+    "again": [handshake(), authenticate(RIGHT), handshake(), authenticate(RIGHT), KNOWN],
+    "again too soon": [
+        *(handshake(), authenticate(RIGHT), handshake(), authenticate(RIGHT)),
+        *(Sent(SaslHandshakeRequest(mechanism="PLAIN"), 1, error_only), KNOWN),
+    ],
+    "again wrong": [handshake(), authenticate(RIGHT), handshake(), authenticate(b"\0alice\0wrong")],
+    "again as another": [
+        *(handshake(), authenticate(RIGHT), handshake()),
+        authenticate(f"\0broker\0{BROKERS_PASSWORD}".encode()),
+    ],
+    "again by another mechanism": [
+        *(handshake(), authenticate(RIGHT), handshake("SCRAM-SHA-256"), authenticate(b"n,,n=alice,r=abc")),
+    ],
+    "authenticate amid requests": [
+        *(handshake(), authenticate(RIGHT), KNOWN),
+        Sent(SaslAuthenticateRequest(auth_bytes=RIGHT), 2, lambda answer: (answer.error_code, answer.error_message)),
+        KNOWN,
+    ],
+    "garbage": [Sent(b"\xff" * 40)],
+    "too short": [Sent(b"\0")],
+}
+
+
+def play(port: int, case: list[Sent]) -> list[Any]:
+    wire = Wire(port)
+    try:
+        answers = [wire.say(sent) for sent in case]
+        return [*answers, answers[-1] != "closed" and wire.is_open()]
+    finally:
+        wire.close()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logins_are_answered_alike(pair: Pair, name: str) -> None:
+    assert play(pair.sasl_ports[OURS], CASES[name]) == play(pair.sasl_ports[THEIRS], CASES[name])
+
+
+@pytest.mark.parametrize("case", [[handshake()], [authenticate(RIGHT)]], ids=["handshake", "authenticate"])
+def test_listeners_without_a_login_answer_alike(pair: Pair, case: list[Sent]) -> None:
+    assert play(pair.ports[OURS], case) == play(pair.ports[THEIRS], case)
+
+
+def scram(port: int, mechanism: str, user: str, password: str) -> Any:
+    """None when the login is taken, else what the broker says, or our end of it."""
+    wire = Wire(port)
+    try:
+        wire.say(handshake(mechanism))
+        exchange = Login(mechanism, user, password).exchange(lambda count: bytes(range(count)))
+        message: bytes | None = exchange.begin()
+        while message is not None:
+            answer = wire.say(Sent(SaslAuthenticateRequest(auth_bytes=message), 2, lambda response: response))
+            if answer == "closed" or answer.error_code:
+                return answer if answer == "closed" else (answer.error_code, answer.error_message)
+            message = at_once(exchange.answer(bytes(answer.auth_bytes)))
+    except SaslError as error:
+        return str(error)
+    finally:
+        wire.close()
+    return None
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS[1:])
+@pytest.mark.parametrize(("user", "password"), [(USER, PASSWORD), (USER, "wrong"), ("nobody", PASSWORD)])
+def test_our_end_of_scram_is_understood_alike(pair: Pair, mechanism: str, user: str, password: str) -> None:
+    ours, theirs = (scram(pair.sasl_ports[broker_id], mechanism, user, password) for broker_id in (OURS, THEIRS))
+    assert ours == theirs
+    assert (ours is None) == ((user, password) == (USER, PASSWORD))
