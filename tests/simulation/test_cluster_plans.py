@@ -28,6 +28,7 @@ SEEN = {
         "flushed: taken when power failed",
         "flushed: told while others were not synced",
     ),
+    "office": ("logins", "logins repeated"),
     "throttles": ("throttled: held back by leaders", "throttled: held back by followers", "throttled: took turns"),
     "renewed": ("renewed: acknowledged", "renewed: consumed", "renewed: asked again"),
     "transactions": TRANSACTIONS_MET,

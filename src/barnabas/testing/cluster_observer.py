@@ -27,6 +27,7 @@ from barnabas.coordination.layout.topics import (
 from barnabas.kernel.metrics import Meter
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.security.login import Login, LoginState
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.probes import after, before
@@ -109,6 +110,8 @@ class Observer:
         self.former_states: dict[str, bytes] = {}
         """By path: the last state of the leader epoch before."""
         self._set_back: dict[str, None] = {}
+        self._let_in: set[Login] = set()
+        """Of connections between brokers, where they log in."""
         self._without_disk_since: dict[tuple[int, TopicPartition], float] = {}
         self._paths = {partition_state_path(*partition): partition for partition in self._known_partitions()}
 
@@ -266,8 +269,16 @@ class Observer:
             before(ZnodeTree, "create", self._creating),
             before(ZnodeTree, "delete", self._deleting),
             after(PartitionLog, "delete_first_segments", self._retained),
+            after(Login, "take", self._logged_in),
         ):
             yield
+
+    def _logged_in(self, _answer: bytes, login: Login, *_arguments: Any) -> None:
+        if login.state is LoginState.AUTHENTICATED:
+            self.coverage["logins"] += 1
+            # A login that is repeated begins in a connection that has been let in.
+            self.coverage["logins repeated"] += login in self._let_in
+            self._let_in.add(login)
 
     def _became_leader(self, result: bool, partition: Partition, *_arguments: Any) -> None:
         if partition.is_leader:

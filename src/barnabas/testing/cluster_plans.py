@@ -50,6 +50,19 @@ _MISCHIEF: Final = {
     FaultKind.RESET: 4.0,
     FaultKind.SLOW_DISK: 2.0,
 }
+_LOGINS: Final = {
+    "listeners": "PLAINTEXT://:9092,LOGIN://:9093",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "LOGIN",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "connections.max.reauth.ms": "2500",
+    "listener.name.login.plain.sasl.jaas.config": (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="of brokers" '
+        'user_broker="of brokers";'
+    ),
+}
+"""Brokers log in at each other, and again all the time."""
 _UNCLEAN_LOAD: Final = Load(topic_configs={"unclean.leader.election.enable": "true"})
 POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7}, down_at_most=2)
 """Power fails whenever it likes, of all machines at once too: what that may take is computed."""
@@ -80,9 +93,11 @@ OFFICE: Final = Plan(
     {FaultKind.CONTROLLER_DELETED: 14.0, FaultKind.CRASH: 12.0, FaultKind.EXPIRY: 3.0, FaultKind.CLOCK_STEP: 4.0},
     down_at_most=2,
     lasting_seconds=(0.05, 2.0),
+    properties=_LOGINS,
 )
 """`/controller` is deleted while brokers fall and come back at once, out to break what is made of brokers that
-restarted while nobody was the controller, and of who takes the office for his own (0012).
+restarted while nobody was the controller, and of who takes the office for his own (0012). Brokers log in, and again
+while they work (0029).
 """
 TOGETHER: Final = Plan(
     "together",
