@@ -20,9 +20,9 @@ class Row:
     is_at_least: bool
 
 
-def table(rows: Mapping[str, Row], figures: Figures, ours: str, theirs: str) -> str:
+def table(rows: Mapping[str, Row], figures: Figures, ours: str, theirs: str, heading: str = "ours / Kafka's") -> str:
     """The figures as a table in Markdown; rows without figures are left out."""
-    lines = ["| what | ours / Kafka's | ratio | middle half | goal |", "|---|---|---|---|---|"]
+    lines = [f"| what | {heading} | ratio | middle half | goal |", "|---|---|---|---|---|"]
     for name, row in rows.items():
         if name not in figures:
             continue
