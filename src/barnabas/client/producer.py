@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self, cast
 
 from barnabas.client.batches import PartitionQueue, ProducerIdentity
 from barnabas.client.errors import BufferFullError, ClientClosedError
-from barnabas.client.partitioners import StickyPartitioner, partition_of_key
+from barnabas.client.partitioners import StickyPartitioner, partition_of_key, partitions_of_keys
 from barnabas.client.producer_sender import NodeSender
 from barnabas.client.settings import ProducerSettings
 from barnabas.kernel.spoken import spoken_ms
@@ -19,6 +19,8 @@ from barnabas.wire.record_batch import BATCH_HEADER_BYTES
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from barnabas.client.batches import ColumnFate
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode, TopicInfo
@@ -106,13 +108,15 @@ class Producer:
     ) -> None:
         """Takes many records for one partition at once, a tenth of the work of as many calls of `send`. What becomes of
         them `fate` hears, part by part. Without a `partition`, the key of the column or else the sticky partitioner
-        chooses one.
+        chooses one; a column with a key for each record needs one (`partitions_of`).
 
         Waits and raises as `send` does; then nothing of the column was taken. Raises ValueError for a column that has
         nothing, or that is larger than the whole buffer.
         """
         self._check_open()
         size_bytes = column.size_bytes
+        if column.keys is not None and partition is None:
+            raise ValueError("name the partition of a column with a key for each record: see partitions_of")
         if not len(column) or size_bytes > self.settings.buffer_bytes_max:
             raise ValueError(f"a column of {len(column)} records takes {size_bytes} bytes; send some at a time")
         largest = column.largest_bytes
@@ -134,6 +138,10 @@ class Producer:
             raise
         if is_news:
             self._news(queue, now)
+
+    async def partitions_of(self, topic: str, keys: Sequence[bytes]) -> list[int]:
+        """Which partition records with these keys go to, where they name none. Waits and raises as `send` does."""
+        return partitions_of_keys(keys, len((await self._topic(topic)).partitions))
 
     async def send_and_wait(self, record: ProducerRecord) -> RecordMetadata:
         """Sends a record and returns where it is once it is acknowledged; raises what `send` and its future raise."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,33 +30,52 @@ _VARLONG_BYTES_MAX: Final = 10
 
 
 class ValueColumn:
-    """Values that become records with the same key and headers."""
+    """Values that become records with the same headers and the same key, or with a key each."""
 
-    __slots__ = ("shape", "size_bytes", "sizes", "values")
+    __slots__ = ("contents", "key_sizes", "keys", "overhead_bytes", "shape", "size_bytes", "sizes", "values")
 
-    def __init__(self, shape: RecordShape, values: Sequence[bytes]) -> None:
+    def __init__(self, shape: RecordShape, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
+        """Raises ValueError for `keys` that are not as many as the values, or that the shape has one instead of."""
         self.shape = shape
         self.values = values
+        self.keys = keys
         self.sizes = list(map(len, values))
         """Of each value, in bytes."""
-        self.size_bytes = sum(self.sizes) + len(values) * shape.overhead_bytes
+        self.key_sizes: list[int] = []
+        self.contents = self.sizes
+        """Of each value with its own key, in bytes."""
+        self.overhead_bytes = shape.overhead_bytes
+        if keys is not None:
+            if len(keys) != len(values) or shape.key is not None:
+                raise ValueError(f"{len(keys)} keys for {len(values)} values, and the key {shape.key!r} for all")
+            self.key_sizes = list(map(len, keys))
+            self.contents = list(map(operator.add, self.sizes, self.key_sizes))
+            self.overhead_bytes += _VARINT_BYTES_MAX
+        self.size_bytes = sum(self.contents) + len(values) * self.overhead_bytes
         """What the records take in a batch at most."""
 
     @property
     def key(self) -> bytes | None:
-        """Of every record."""
+        """Of every record, where none has its own."""
         return self.shape.key
 
     @property
     def largest_bytes(self) -> int:
         """What the largest record takes in a batch at most."""
-        return max(self.sizes, default=0) + self.shape.overhead_bytes
+        return max(self.contents, default=0) + self.overhead_bytes
 
     def bytes_of(self, begin: int, end: int) -> int:
         """As `size_bytes`, of some of them."""
         if end - begin == len(self.values):
             return self.size_bytes
-        return sum(self.sizes[begin:end]) + (end - begin) * self.shape.overhead_bytes
+        return sum(self.contents[begin:end]) + (end - begin) * self.overhead_bytes
+
+    def of(self, places: Sequence[int]) -> ValueColumn:
+        """The records at some places; all of them where they are as many."""
+        if len(places) == len(self.values):
+            return self
+        values = [self.values[place] for place in places]
+        return ValueColumn(self.shape, values, None if self.keys is None else [self.keys[place] for place in places])
 
     def __len__(self) -> int:
         return len(self.values)
@@ -67,7 +87,7 @@ class RecordShape:
     What it keeps to be quick is bounded, however many sizes the values have.
     """
 
-    __slots__ = ("_after_offset", "_before_offset", "_between", "_key", "_tail", "key", "overhead_bytes")
+    __slots__ = ("_after_offset", "_before_offset", "_between", "_key", "_tail", "_varints", "key", "overhead_bytes")
 
     def __init__(self, key: bytes | None = None, headers: Sequence[Header] = ()) -> None:
         self.key = key
@@ -75,14 +95,17 @@ class RecordShape:
         self._tail = _headers(headers)
         self.overhead_bytes = 1 + 3 * _VARINT_BYTES_MAX + _VARLONG_BYTES_MAX + len(self._key) + len(self._tail)
         """What a record takes besides its value at most."""
-        self._before_offset: dict[tuple[int, bytes], _BeforeOffset] = {}
+        self._before_offset: dict[tuple[int, bytes, bool], _BeforeOffset] = {}
         self._after_offset = _AfterOffset(self._key)
+        self._varints = _AfterOffset(b"")
         self._between: tuple[int, list[bytes]] = (-1, [])
 
     def write(self, column: ValueColumn, begin: int, end: int, first_delta: int, timestamp_delta: int) -> bytes:
         """The records of the values from `begin` to `end`. The first has the offset delta `first_delta`, and all have
         the same timestamp delta.
         """
+        if column.keys is not None:
+            return self._write_keyed(column, begin, end, first_delta, timestamp_delta)
         values = column.values if end - begin == len(column) else column.values[begin:end]
         sizes = column.sizes if end - begin == len(column) else column.sizes[begin:end]
         size = sizes[0]
@@ -100,30 +123,54 @@ class RecordShape:
         else:
             time = write_varint(timestamp_delta)
             pieces = [b""] * (4 * len(values))
-            pieces[0::4] = self._lengths(sizes, offsets, time)
+            pieces[0::4] = self._before_offsets(sizes, offsets, time)
             pieces[1::4] = offsets
             pieces[2::4] = list(map(self._after_offset.__getitem__, sizes))
             pieces[3::4] = values
+        return self._joined(pieces)
+
+    def _write_keyed(self, column: ValueColumn, begin: int, end: int, first_delta: int, timestamp_delta: int) -> bytes:
+        offsets = _offset_deltas(first_delta, first_delta + end - begin)
+        key_sizes = list(map(self._varints.__getitem__, column.key_sizes[begin:end]))
+        sizes = list(map(self._varints.__getitem__, column.sizes[begin:end]))
+        both = map(operator.add, map(len, key_sizes), map(len, sizes))
+        contents = list(map(operator.add, column.contents[begin:end], both))
+        pieces = [b""] * (6 * len(sizes))
+        pieces[0::6] = self._before_offsets(contents, offsets, write_varint(timestamp_delta), has_keys=True)
+        pieces[1::6] = offsets
+        pieces[2::6] = key_sizes
+        pieces[3::6] = (column.keys or ())[begin:end]
+        pieces[4::6] = sizes
+        pieces[5::6] = column.values[begin:end]
+        return self._joined(pieces)
+
+    def _joined(self, pieces: list[bytes]) -> bytes:
         # Each record's first piece begins with what ends the record ahead of it.
         pieces[0] = pieces[0][len(self._tail) :]
         pieces.append(self._tail)
         return b"".join(pieces)
 
-    def _lengths(self, sizes: list[int], offsets: list[bytes], time: bytes) -> list[bytes]:
+    def _before_offsets(
+        self, contents: list[int], offsets: list[bytes], time: bytes, *, has_keys: bool = False
+    ) -> list[bytes]:
         found: list[bytes] = []
-        while len(found) < len(sizes):
+        while len(found) < len(contents):
             width = len(offsets[len(found)])
             begin, end = len(found), len(found) + _count_of_width(offsets, len(found), width)
-            found += map(self._table(width, time).__getitem__, sizes[begin:end])
+            found += map(self._table(width, time, has_keys=has_keys).__getitem__, contents[begin:end])
         return found
 
-    def _table(self, offset_width: int, time: bytes) -> _BeforeOffset:
-        table = self._before_offset.get((offset_width, time))
+    def _table(self, offset_width: int, time: bytes, *, has_keys: bool = False) -> _BeforeOffset:
+        table = self._before_offset.get((offset_width, time, has_keys))
         if table is None:
             if len(self._before_offset) >= _TABLES_MAX:
                 self._before_offset.clear()
-            table = _BeforeOffset(self._tail, self._key, offset_width, time)
-            self._before_offset[offset_width, time] = table
+            fixed_bytes = 1 + len(time) + offset_width + len(self._tail)
+            if has_keys:
+                table = _BeforeOffset(self._tail, fixed_bytes, time)
+            else:
+                table = _BeforeOffsetByValue(self._tail, fixed_bytes + len(self._key), time)
+            self._before_offset[offset_width, time, has_keys] = table
         return table
 
     def _between_values_of(self, size: int) -> list[bytes]:
@@ -142,10 +189,10 @@ def append_column(
     and returns how many; the first record of a batch is always taken. All get the same timestamp.
     """
     room = builder.room_bytes
-    overhead_bytes = column.shape.overhead_bytes
+    overhead_bytes = column.overhead_bytes
     taken = max(0, min(len(column) - begin, records_max - builder.record_count))
     if column.size_bytes > room:
-        ends = itertools.accumulate(size + overhead_bytes for size in column.sizes[begin : begin + taken])
+        ends = itertools.accumulate(size + overhead_bytes for size in column.contents[begin : begin + taken])
         taken = bisect.bisect_right(list(ends), room)
     if not taken:
         if builder.record_count:
@@ -161,19 +208,33 @@ def append_column(
 
 
 class _BeforeOffset(dict[int, bytes]):
-    """By the size of a value: the end of the record ahead, and its own length, attributes and timestamp delta."""
+    """By what a record has between its offset and its headers: the end of the record ahead, and its own length,
+    attributes and timestamp delta.
+    """
 
-    def __init__(self, tail: bytes, key: bytes, offset_width: int, time: bytes) -> None:
+    def __init__(self, tail: bytes, fixed_bytes: int, time: bytes) -> None:
         self._tail = tail
         self._after_length = b"\0" + time
-        self._fixed_bytes = 1 + len(time) + offset_width + len(key) + len(tail)
+        self._fixed_bytes = fixed_bytes
 
-    def __missing__(self, size: int) -> bytes:
+    def __missing__(self, content_bytes: int) -> bytes:
         if len(self) >= _TABLE_ENTRIES_MAX:
             self.clear()
-        length = self._fixed_bytes + len(write_varint(size)) + size
-        piece = self[size] = self._tail + write_varint(length) + self._after_length
+        length = self._fixed_bytes + self.body_bytes(content_bytes)
+        piece = self[content_bytes] = self._tail + write_varint(length) + self._after_length
         return piece
+
+    def body_bytes(self, content_bytes: int) -> int:
+        """What is not the same for all records."""
+        return content_bytes
+
+
+class _BeforeOffsetByValue(_BeforeOffset):
+    """The same by the size of a value."""
+
+    def body_bytes(self, content_bytes: int) -> int:
+        """The value and its size; the key is the same for all."""
+        return len(write_varint(content_bytes)) + content_bytes
 
 
 class _AfterOffset(dict[int, bytes]):

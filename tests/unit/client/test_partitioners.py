@@ -8,7 +8,13 @@ from random import Random
 
 import pytest
 
-from barnabas.client.partitioners import StickyPartitioner, murmur2, partition_of_key
+from barnabas.client.partitioners import (
+    StickyPartitioner,
+    murmur2,
+    murmur2_of_many,
+    partition_of_key,
+    partitions_of_keys,
+)
 
 
 # Signed results of org.apache.kafka.common.utils.Utils.murmur2.
@@ -60,3 +66,20 @@ def test_keeps_to_its_partition_until_it_is_time_to_choose() -> None:
 def test_a_long_key_has_its_partition_without_being_remembered() -> None:
     for key in (b"k" * 64, b"k" * 65, b"k" * 100_000):
         assert [partition_of_key(key, 7) for _ in range(2)] == [(murmur2(key) & 0x7FFFFFFF) % 7] * 2
+
+
+@pytest.mark.parametrize("length", [*range(20), 63, 64, 65, 100])
+@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 500])
+def test_keys_hashed_together_have_the_hashes_of_each(length: int, count: int) -> None:
+    draw = Random(length * 1_000 + count)
+    keys = [draw.choice((draw.randbytes(length), b"\xff" * length, bytes(length))) for _ in range(count)]
+    assert list(murmur2_of_many(b"".join(keys), count)) == [murmur2(key) for key in keys]
+    for partitions in (1, 3, 64):
+        assert partitions_of_keys(keys, partitions) == [partition_of_key(key, partitions) for key in keys]
+
+
+def test_keys_of_many_lengths_go_where_each_goes() -> None:
+    draw = Random(7)
+    keys = [draw.randbytes(draw.choice((0, 1, 8, 8, 8, 36, 36, 200))) for _ in range(2_000)]
+    assert partitions_of_keys(keys, 7) == [partition_of_key(key, 7) for key in keys]
+    assert partitions_of_keys([], 7) == []

@@ -237,6 +237,10 @@ def test_a_column_that_cannot_be_taken_is_refused_whole() -> None:
         assert "partitions 0 to 0, not 1" in str(await refusal([b"a"], 1))
         assert "send some at a time" in str(await refusal([b"x" * 500] * 20))
         assert "0 records" in str(await refusal([]))
+        keyed = ValueColumn(RecordShape(), [b"a"], [b"key"])
+        with pytest.raises(ValueError, match="see partitions_of"):
+            await producer.send_column("events", keyed, heard)
+        assert await producer.partitions_of("events", [b"key", b""]) == [0, 0]
         assert heard.parts == []
         assert producer.buffered_bytes == 0
         await producer.close(timeout_ms=0)

@@ -43,6 +43,56 @@ def test_values_of_all_sizes_are_written_as_one_by_one(
     assert builder.size_bytes <= column.size_bytes + 61
 
 
+@pytest.mark.parametrize("headers", [(), HEADERS])
+@pytest.mark.parametrize("sizes", [(0, 0), (8, 8), (0, 90), (8_185, 8_195)])
+@pytest.mark.parametrize("count", [1, 64, 65, 130])
+def test_records_with_keys_of_their_own_are_written_as_one_by_one(
+    headers: tuple[Header, ...], sizes: tuple[int, int], count: int
+) -> None:
+    random = Random(count)
+    keys = [random.randbytes(random.randint(*sizes)) for _ in range(count)]
+    values = [random.randbytes(random.choice((0, 55, random.randrange(200)))) for _ in range(count)]
+    shape = RecordShape(None, headers)
+    builder, others = RecordBatchBuilder(), RecordBatchBuilder()
+    for timestamp_ms in (NOW_MS, NOW_MS + 70):
+        column = ValueColumn(shape, values, keys)
+        before = builder.size_bytes
+        assert append_column(builder, column, 0, timestamp_ms) == count
+        assert append_column(builder, ValueColumn(shape, values), 0, timestamp_ms) == count
+        assert builder.size_bytes - before <= column.size_bytes + ValueColumn(shape, values).size_bytes
+        for key, value in zip(keys, values, strict=True):
+            others.append(timestamp_ms, key, value, headers)
+        for value in values:
+            others.append(timestamp_ms, None, value, headers)
+    assert builder.build() == others.build()
+
+
+def test_columns_with_keys_are_cut_where_a_batch_is_full_and_counted_with_their_keys() -> None:
+    random = Random(3)
+    keys = [random.randbytes(random.randrange(80)) for _ in range(1_000)]
+    values = [b"%d" % number for number in range(1_000)]
+    column = ValueColumn(RecordShape(), values, keys)
+    at, batches = 0, 0
+    while at < len(column):
+        builder, others = RecordBatchBuilder(limit_bytes=4_000), RecordBatchBuilder()
+        taken = append_column(builder, column, at, NOW_MS)
+        for key, value in zip(keys[at : at + taken], values[at : at + taken], strict=True):
+            others.append(NOW_MS, key, value)
+        assert builder.build() == others.build()
+        assert column.bytes_of(at, at + taken) >= builder.size_bytes - 61
+        at += taken
+        batches += 1
+    assert 12 < batches < 60
+    assert column.largest_bytes >= 80
+
+
+def test_keys_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 keys for 2 values"):
+        ValueColumn(RecordShape(), [b"a", b"b"], [b"k"])
+    with pytest.raises(ValueError, match="the key b'fixed' for all"):
+        ValueColumn(RecordShape(b"fixed"), [b"a"], [b"k"])
+
+
 def test_offsets_of_one_two_and_three_bytes_and_other_times_are_written_as_one_by_one() -> None:
     shape = RecordShape()
     builder = RecordBatchBuilder()
