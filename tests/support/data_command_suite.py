@@ -248,6 +248,41 @@ class DataCommandSuite:
         output, _ = run(bootstrap, "consume", topic, "--until-end", "--format", "hex")
         assert output.decode().splitlines() == [f"6b\t{value.hex()}" for value in (data, data[::-1])]
 
+    @pytest.mark.parametrize("compression", ["none", "zstd"])
+    def test_many_lines_with_keys_go_to_the_partitions_of_their_keys_in_order(
+        self, bootstrap: str, topic: str, compression: str
+    ) -> None:
+        keys = ["", "a", "key", *[f"key {number}" for number in range(200)]]
+        lines = [f"{keys[number * 7 % len(keys)]}:{number}:x" for number in range(5_000)]
+        options = ("--key-separator", ":", "--compression", compression, "--header", "h=1")
+        summary = produce(bootstrap, topic, "\n".join(lines).encode(), *options)
+        assert summary["records"] == 5_000
+        assert summary["value_bytes"] == sum(len(line.partition(":")[2]) for line in lines)
+        for line in lines[:5]:  # one by one they go where they went together
+            produce(bootstrap, topic, line.encode(), *options)
+        records = consumed(bootstrap, topic)
+        assert sorted(f"{record['key']}:{record['value']}" for record in records) == sorted(lines + lines[:5])
+        by_partition: dict[int, list[int]] = {}
+        partition_of = {record["key"]: record["partition"] for record in records}
+        for record in records:
+            assert record["partition"] == partition_of[record["key"]]
+            assert record["headers"] == [{"key": "h", "value": "1"}]
+            by_partition.setdefault(record["partition"], []).append(int(record["value"].partition(":")[0]))
+        assert len(by_partition) == 3
+        for found in by_partition.values():
+            assert list(dict.fromkeys(found)) == sorted(set(found))
+        for each in summary["partitions"]:
+            assert each["last_offset"] == each["records"] - 1
+
+    def test_of_many_lines_with_keys_the_first_that_is_refused_is_named(self, bootstrap: str) -> None:
+        """Whichever partition it goes to, and whichever is heard of first."""
+        with new_topic(bootstrap, "--partitions", "3", "--config", "max.message.bytes=20000") as topic:
+            lines = [b"key %d:%d" % (number, number) for number in range(4_000)]
+            for number in (1_500, 1_501, 1_502, 1_503):
+                lines[number] += b"x" * 30_000
+            _, errors = run(bootstrap, "produce", topic, "--key-separator", ":", data=b"\n".join(lines), status=1)
+            assert "line 1501: the record is larger than max.message.bytes" in errors
+
     def test_a_record_for_a_partition_that_is_not_there(self, bootstrap: str, topic: str) -> None:
         _, errors = run(bootstrap, "produce", topic, "--partition", "3", data=b"a\n", status=4)
         assert f"line 1: {topic} has partitions 0 to 2, not 3" in errors

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from barnabas.wire.record_columns import ValueColumn
     from barnabas.wire.topics import TopicPartition
@@ -50,34 +51,31 @@ class Totals:
         of_partition.add(offset, count)
 
 
-class SentColumn:
-    """Lines that were sent together (`barnabas.client.batches.ColumnFate`); they come to their ends in parts."""
+class SentLines:
+    """Lines that were sent together, by partition; they come to their ends in parts."""
 
-    __slots__ = ("_column", "_left", "_written", "done", "failure", "line")
+    __slots__ = ("_count", "_left", "_written", "done", "failure", "line")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, line: int, column: ValueColumn) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, line: int, count: int) -> None:
         self.line = line
         """The number of the first line."""
         self.done: asyncio.Future[None] = loop.create_future()
         """Whether all have come to their ends."""
-        self.failure: tuple[int, Exception] | None = None
+        self.failure: tuple[int, BaseException] | None = None
         """The number of the first line that has failed, and why."""
-        self._column = column
-        self._left = len(column)
+        self._count = self._left = count
         self._written: list[tuple[int, int, int, int]] = []
 
     def __len__(self) -> int:
-        return len(self._column)
+        return self._count
 
-    def written(self, first: int, count: int, partition: TopicPartition, base_offset: int) -> None:
-        """See `ColumnFate`."""
-        value_bytes = sum(self._column.sizes[first : first + count])
-        self._written.append((partition.partition, base_offset, count, value_bytes))
+    def written(self, partition: int, base_offset: int, count: int, value_bytes: int) -> None:
+        """So many are acknowledged."""
+        self._written.append((partition, base_offset, count, value_bytes))
         self._ended(count)
 
-    def failed(self, first: int, count: int, error: Exception) -> None:
-        """See `ColumnFate`."""
-        line = self.line + first
+    def failed(self, line: int, count: int, error: BaseException) -> None:
+        """So many will not be, of which that line is the first."""
         if self.failure is None or line < self.failure[0]:
             self.failure = (line, error)
         self._ended(count)
@@ -92,3 +90,24 @@ class SentColumn:
         self._left -= count
         if not self._left and not self.done.done():
             self.done.set_result(None)
+
+
+class SentColumn:
+    """Those of the lines that go to one partition (`barnabas.client.batches.ColumnFate`)."""
+
+    __slots__ = ("_lines", "_places", "column")
+
+    def __init__(self, lines: SentLines, column: ValueColumn, places: Sequence[int]) -> None:
+        """`places` are those of the column's records among the lines, in order."""
+        self.column = column
+        self._lines = lines
+        self._places = places
+
+    def written(self, first: int, count: int, partition: TopicPartition, base_offset: int) -> None:
+        """See `ColumnFate`."""
+        value_bytes = sum(self.column.sizes[first : first + count])
+        self._lines.written(partition.partition, base_offset, count, value_bytes)
+
+    def failed(self, first: int, count: int, error: BaseException) -> None:
+        """See `ColumnFate`."""
+        self._lines.failed(self._lines.line + self._places[first], count, error)

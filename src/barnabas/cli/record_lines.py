@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.cli.record_formats import parse_record
 from barnabas.client.records import ProducerRecord
-from barnabas.wire.record_columns import RecordShape
+from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.records import Header
 
 
@@ -20,10 +20,21 @@ class LineFormat:
     key: bytes | None = None
     partition: int | None = None
     headers: tuple[Header, ...] = ()
+    shape: RecordShape = field(init=False)
+    """What the records of all lines have in common."""
 
-    def shape(self) -> RecordShape | None:
-        """What the records of all lines have in common, where each line is a value and nothing else."""
-        return None if self.is_json or self.key_separator is not None else RecordShape(self.key, self.headers)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", RecordShape(self.key, self.headers))
+
+    def column(self, lines: list[bytes]) -> ValueColumn | None:
+        """The records of lines that say no more than keys and values; None where they do, or some line is no record."""
+        if self.is_json:
+            return None
+        if self.key_separator is None:
+            return ValueColumn(self.shape, lines)
+        separator = self.key_separator
+        keys, separators, values = zip(*[line.partition(separator) for line in lines], strict=True)
+        return None if b"" in separators else ValueColumn(self.shape, values, keys)
 
     def record(self, line: bytes) -> ProducerRecord | None:
         """The record of a line; None for an empty line of JSON. Raises ValueError, which says what is wrong."""

@@ -8,13 +8,13 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
-from barnabas.cli.produced_totals import SentColumn, Totals
+from barnabas.cli.produced_totals import SentColumn, SentLines, Totals
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
 from barnabas.client.errors import BufferFullError, ClientTimeoutError
@@ -22,12 +22,12 @@ from barnabas.client.producer import Producer
 from barnabas.client.settings import ProducerSettings
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.record_columns import ValueColumn
 
 if TYPE_CHECKING:
     from barnabas.cli.record_lines import LineFormat
     from barnabas.client.client import Client
     from barnabas.client.records import ProducerRecord, RecordMetadata
+    from barnabas.wire.record_columns import ValueColumn
 
 BATCH_BYTES: Final = 512 * 1024
 UNACKNOWLEDGED_MAX: Final = 100_000
@@ -97,9 +97,8 @@ class _Sending:
         self._producer = producer
         self._lines = lines
         self._progress = progress
-        self._shape = lines.shape()
         self._line = 0
-        self._unacknowledged: deque[tuple[int, int, asyncio.Future[RecordMetadata]] | SentColumn] = deque()
+        self._unacknowledged: deque[tuple[int, int, asyncio.Future[RecordMetadata]] | SentLines] = deque()
         self._unacknowledged_count = 0
 
     async def run(self, loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
@@ -107,7 +106,7 @@ class _Sending:
             # JSON and its ways to write bytes take more of a line than of a record.
             line_bytes_max = max(LINE_BYTES_MAX, 2 * self._producer.settings.request_bytes_max)
             async for some in read_lines(loop, descriptor, line_bytes_max):
-                if not await self._send_column(loop, some):
+                if not await self._send_together(loop, some):
                     for line in some:
                         self._line += 1
                         record = await self._record(line)
@@ -142,23 +141,47 @@ class _Sending:
         self._unacknowledged_count += 1
         await self._keep_up()
 
-    async def _send_column(self, loop: asyncio.AbstractEventLoop, lines: list[bytes]) -> bool:
-        """Sends lines whose values are all that they say together; False, and nothing is sent, where that is no use."""
-        if self._shape is None or len(lines) < COLUMN_LINES_MIN:
+    async def _send_together(self, loop: asyncio.AbstractEventLoop, lines: list[bytes]) -> bool:
+        """Sends lines that say no more than keys and values together; False, and nothing is sent, where that is no use
+        or some line is no record.
+        """
+        column = self._lines.column(lines) if len(lines) >= COLUMN_LINES_MIN else None
+        if column is None or column.largest_bytes > COLUMN_LINE_BYTES_MAX:
             return False
-        column = ValueColumn(self._shape, lines)
-        if column.largest_bytes > COLUMN_LINE_BYTES_MAX:
-            return False
-        sent = SentColumn(loop, self._line + 1, column)
         try:
-            await self._producer.send_column(self._lines.topic, column, sent, self._lines.partition)
+            parts = await self._by_partition(column)
         except (KafkaError, ClientTimeoutError) as error:
-            raise await self._not_taken(sent.line, error) from error
+            raise await self._not_taken(self._line + 1, error) from error
+        sent = SentLines(loop, self._line + 1, len(lines))
         self._line += len(lines)
         self._unacknowledged.append(sent)
         self._unacknowledged_count += len(lines)
+        waiting = deque((partition, SentColumn(sent, part, places)) for partition, part, places in parts)
+        try:
+            while waiting:
+                partition, part = waiting[0]
+                await self._producer.send_column(self._lines.topic, part.column, part, partition)
+                waiting.popleft()
+        except BaseException as error:
+            for _, part in waiting:
+                part.failed(0, len(part.column), error)
+            if isinstance(error, KafkaError | ClientTimeoutError):
+                raise await self._not_taken(sent.failure[0] if sent.failure else sent.line, error) from error
+            raise
         await self._keep_up()
         return True
+
+    async def _by_partition(self, column: ValueColumn) -> list[tuple[int | None, ValueColumn, Sequence[int]]]:
+        """A column for each partition, with the places of its records; the partition is None where the producer has to
+        choose it.
+        """
+        partition = self._lines.partition
+        if column.keys is None or partition is not None:
+            return [(partition, column, range(len(column)))]
+        places: dict[int, list[int]] = {}
+        for place, number in enumerate(await self._producer.partitions_of(self._lines.topic, column.keys)):
+            places.setdefault(number, []).append(place)
+        return [(number, column.of(those), those) for number, those in sorted(places.items())]
 
     async def _not_taken(self, line: int, error: KafkaError | ClientTimeoutError) -> CommandError:
         """The end because the producer did not take what begins with that line."""
@@ -202,7 +225,7 @@ class _Sending:
         waiting = self._unacknowledged
         while waiting and _end_of(waiting[0]).done():
             sent = waiting.popleft()
-            if isinstance(sent, SentColumn):
+            if isinstance(sent, SentLines):
                 self._unacknowledged_count -= len(sent)
                 sent.add_to(self.totals)
                 if sent.failure is not None:
@@ -244,7 +267,7 @@ class _Sending:
     def _settle_what_is_done(self) -> None:
         """Counts what is acknowledged behind a record that failed, to be told."""
         for sent in self._unacknowledged:
-            if isinstance(sent, SentColumn):
+            if isinstance(sent, SentLines):
                 sent.add_to(self.totals)
             elif sent[2].done() and sent[2].exception() is None:
                 self.totals.records += 1
@@ -257,8 +280,8 @@ class _Sending:
         return f"{_written(self.totals.records)}; some more of the {what} may be"
 
 
-def _end_of(sent: tuple[int, int, asyncio.Future[RecordMetadata]] | SentColumn) -> asyncio.Future[Any]:
-    return sent.done if isinstance(sent, SentColumn) else sent[2]
+def _end_of(sent: tuple[int, int, asyncio.Future[RecordMetadata]] | SentLines) -> asyncio.Future[Any]:
+    return sent.done if isinstance(sent, SentLines) else sent[2]
 
 
 def _written(count: int) -> str:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from barnabas.cli.produced_totals import PartitionTotals, SentColumn, Totals
+from barnabas.cli.produced_totals import PartitionTotals, SentColumn, SentLines, Totals
 from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.topics import TopicPartition
 
 
-def sent_column(values: list[bytes]) -> SentColumn:
+def sent_lines(values: list[bytes], places: Sequence[int] | None = None) -> tuple[SentLines, SentColumn]:
     loop = asyncio.new_event_loop()
     try:
-        return SentColumn(loop, 101, ValueColumn(RecordShape(), values))
+        lines = SentLines(loop, 101, len(values))
     finally:
         loop.close()
+    return lines, SentColumn(lines, ValueColumn(RecordShape(), values), places or range(len(values)))
 
 
 def test_offsets_are_the_first_and_the_last_that_are_known() -> None:
@@ -30,13 +32,13 @@ def test_offsets_are_the_first_and_the_last_that_are_known() -> None:
 
 
 def test_lines_sent_together_are_done_when_all_parts_are_and_are_counted_once() -> None:
-    sent = sent_column([b"x" * number for number in range(10)])
+    sent, column = sent_lines([b"x" * number for number in range(10)])
     totals = Totals()
-    sent.written(4, 6, TopicPartition("t", 2), 50)
+    column.written(4, 6, TopicPartition("t", 2), 50)
     assert not sent.done.done()
     sent.add_to(totals)
     assert (totals.records, totals.value_bytes) == (6, 39)
-    sent.written(0, 4, TopicPartition("t", 2), 46)
+    column.written(0, 4, TopicPartition("t", 2), 46)
     assert sent.done.done()
     sent.add_to(totals)
     sent.add_to(totals)
@@ -47,12 +49,32 @@ def test_lines_sent_together_are_done_when_all_parts_are_and_are_counted_once() 
 
 @pytest.mark.parametrize("order", [(2, 5), (5, 2)])
 def test_the_first_line_that_failed_is_told_whichever_is_heard_of_first(order: tuple[int, int]) -> None:
-    sent = sent_column([b"x"] * 6)
+    sent, column = sent_lines([b"x"] * 6)
     for first in order:
-        sent.failed(first, 1, ValueError(f"of {first}"))
-    sent.written(0, 2, TopicPartition("t", 0), 0)
+        column.failed(first, 1, ValueError(f"of {first}"))
+    column.written(0, 2, TopicPartition("t", 0), 0)
     assert not sent.done.done()
-    sent.written(3, 2, TopicPartition("t", 0), 2)
+    column.written(3, 2, TopicPartition("t", 0), 2)
     assert sent.done.done()
     assert sent.failure is not None
     assert (sent.failure[0], str(sent.failure[1])) == (103, "of 2")
+
+
+def test_lines_of_several_partitions_have_their_own_numbers() -> None:
+    loop = asyncio.new_event_loop()
+    lines = SentLines(loop, 11, 5)
+    loop.close()
+    one = SentColumn(lines, ValueColumn(RecordShape(), [b"a", b"bb"]), [1, 4])
+    two = SentColumn(lines, ValueColumn(RecordShape(), [b"c", b"d", b"e"]), [0, 2, 3])
+    two.failed(2, 1, ValueError("of line 14"))
+    one.failed(0, 1, ValueError("of line 12"))
+    assert lines.failure is not None
+    assert (lines.failure[0], str(lines.failure[1])) == (12, "of line 12")
+    two.written(0, 2, TopicPartition("t", 2), 5)
+    assert not lines.done.done()
+    one.written(1, 1, TopicPartition("t", 1), 9)
+    assert lines.done.done()
+    totals = Totals()
+    lines.add_to(totals)
+    assert totals.partitions == {2: PartitionTotals(2, 5, 6), 1: PartitionTotals(1, 9, 9)}
+    assert totals.value_bytes == 4
