@@ -23,6 +23,7 @@ from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
+from tests.simulation.tiered_mutants import TIERED_MUTANTS
 from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 SEEDS = simulation_seeds(16)
@@ -36,7 +37,7 @@ QUICK_MUTANTS = frozenset(
 SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS),
-    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS),
+    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS),
 )
 
 

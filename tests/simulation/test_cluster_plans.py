@@ -10,6 +10,7 @@ from barnabas.testing.cluster_plans import PLANS, Plan
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.simulation import simulation_seeds
+from barnabas.testing.tiered_topic import COVERAGE as TIERED_MET
 from barnabas.testing.transactional_users import COVERAGE as TRANSACTIONS_MET
 
 SEEDS = simulation_seeds(1)
@@ -39,6 +40,7 @@ SEEN = {
         "compacted: __consumer_offsets",
         "compacted: __transaction_state",
     ),
+    "tiered": TIERED_MET,
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

@@ -269,6 +269,11 @@ def check_compacted(history: History) -> Iterator[str]:
     yield from history.badly_compacted
 
 
+def check_tiered(history: History) -> Iterator[str]:
+    """A tiered topic has all of its records, by offset and by time, wherever they are (`tiered_topic`)."""
+    yield from history.lost_remotely
+
+
 def check_throttled(history: History) -> Iterator[str]:
     """Throttled replicas that are behind get on in turns."""
     yield from history.starved
@@ -302,6 +307,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_renewed_topic,
     check_log_moves,
     check_compacted,
+    check_tiered,
     check_throttled,
     check_transactions,
 )

@@ -191,6 +191,8 @@ class History:
     """Acknowledged records that a loss of power took from who had acknowledged them, against `flush.messages`."""
     badly_compacted: list[str] = field(default_factory=list)
     """What is wrong with a compacted topic."""
+    lost_remotely: list[str] = field(default_factory=list)
+    """What is wrong with a tiered topic."""
     mixed_up: list[str] = field(default_factory=list)
     """What became of a topic that was made anew under its name, and should not have."""
     misplaced: list[str] = field(default_factory=list)

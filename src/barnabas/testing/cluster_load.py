@@ -64,6 +64,8 @@ class Load:
     """One topic more, that is deleted and made anew under its name (see `renewed_topic`)."""
     has_compacted_topic: bool = False
     """One topic more, that is compacted (see `compacted_topic`)."""
+    has_tiered_topic: bool = False
+    """One topic more, whose old segments are in remote storage (see `tiered_topic`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
+from barnabas.testing.tiered_topic import PROPERTIES as REMOTE
 from barnabas.testing.transactional_users import PROPERTIES
 
 if TYPE_CHECKING:
@@ -485,6 +486,28 @@ COMPACTION: Final = Plan(
 leaders fall, anywhere in the middle of a cleaning: out to have a key lose its last value, or get a former one (0024).
 """
 
+TIERED: Final = Plan(
+    "tiered",
+    {
+        FaultKind.CRASH: 14.0,
+        FaultKind.POWER: 5.0,
+        FaultKind.CUT: 4.0,
+        FaultKind.PAUSE: 4.0,
+        FaultKind.LEADERS_ELECTED: 8.0,
+        FaultKind.SLOW_DISK: 3.0,
+        FaultKind.CONTROLLER_DELETED: 1.0,
+        FaultKind.RESET: 3.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(has_tiered_topic=True, producers=1, consumers=1, records_pause_ms=600),
+    properties=REMOTE,
+)
+"""A topic's old segments are copied to remote storage and given up locally, while leaders fall in the middle of a copy,
+before and after each record of the metadata: out to have a record nowhere, or a hole in what is read by offset or by
+time (0028).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -517,5 +540,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         THROTTLES,
         TRANSACTIONS,
         COMPACTION,
+        TIERED,
     )
 }

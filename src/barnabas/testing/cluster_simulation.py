@@ -46,6 +46,7 @@ from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.marker_watch import MarkerWatch
 from barnabas.testing.renewed_topic import RenewedTopic
 from barnabas.testing.simulation import Simulation
+from barnabas.testing.tiered_topic import TieredTopic
 from barnabas.testing.transactional_users import ENDING_SECONDS_MAX, TransactionalUsers
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
@@ -132,13 +133,14 @@ class ClusterSimulation:
         self._brokers = {broker_id: self.simulation.machine(f"broker{broker_id}") for broker_id in self._broker_ids}
         self._transactions = TransactionalUsers(self.users, self._brokers, DIRECTORIES)
         self._compacted = CompactedTopic(self.users, self._brokers, DIRECTORIES)
+        self._tiered = TieredTopic(self.users, self._brokers)
         self.observer = Observer(
             self.history,
             lambda: self.simulation.now,
             plan.load.topic,
             plan.load.partitions,
             DIRECTORIES,
-            [*self._transactions.watched, *self._compacted.watched],
+            [*self._transactions.watched, *self._compacted.watched, *self._tiered.watched],
         )
         self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
@@ -184,6 +186,8 @@ class ClusterSimulation:
                 stack.enter_context(self._renewed.probes())
             if self.plan.load.has_compacted_topic:
                 stack.enter_context(self._compacted.probes())
+            if self.plan.load.has_tiered_topic:
+                stack.enter_context(self._tiered.probes())
             if self._moves_logs:
                 stack.enter_context(self._log_moves.probes())
             if self._throttles_replication:
@@ -226,6 +230,8 @@ class ClusterSimulation:
             mains += [("renewed topic", self._renewed.produce), ("renewed topic", self._renewed.consume)]
         if self.plan.load.has_compacted_topic:
             mains += [("compacted topic", self._compacted.produce), ("compacted topic", self._compacted.consume)]
+        if self.plan.load.has_tiered_topic:
+            mains += [("tiered topic", self._tiered.produce), ("tiered topic", self._tiered.consume)]
         if self.plan.load.transactional_ids:
             mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
@@ -277,6 +283,10 @@ class ClusterSimulation:
             self.simulation.run_on(asker, self._transactions.finish, limit_seconds=200.0)
             self._wait("every transaction has ended", self._are_transactions_ended)
             self._transactions.judge(self._leaders())
+        if self.plan.load.has_tiered_topic and not self.history.unsettled:
+            self._wait("everything old is in remote storage only", lambda: self._tiered.is_at_rest(self._running()))
+            reader = self.simulation.machine("tiered topic")
+            self.simulation.run_on(reader, self._tiered.finish, limit_seconds=200.0)
         if self.plan.load.has_compacted_topic:
             self._wait("no log is being replaced", self._compacted.is_at_rest)
 
@@ -328,7 +338,11 @@ class ClusterSimulation:
         coverage["retries"] += self.users.retries
         self.history.torn += self._transactions.ledger.findings
         coverage += (
-            self._flushed.counts + self._renewed.counts + self._compacted.counts + self._transactions.ledger.counts
+            self._flushed.counts
+            + self._renewed.counts
+            + self._compacted.counts
+            + self._tiered.counts
+            + self._transactions.ledger.counts
         )
         return Report(
             self.simulation.seed,

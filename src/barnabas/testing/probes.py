@@ -41,3 +41,21 @@ def before(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None
         yield
     finally:
         setattr(owner, name, original)
+
+
+@contextmanager
+def completed(owner: type, name: str, tell: Callable[..., object]) -> Iterator[None]:
+    """As `after`, of a coroutine that has returned."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    async def probe(*arguments: Any, **keywords: Any) -> Any:
+        result = await original(*arguments, **keywords)
+        tell(result, *arguments)
+        return result
+
+    setattr(owner, name, probe)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)

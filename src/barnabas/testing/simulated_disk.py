@@ -32,7 +32,7 @@ import enum
 import errno
 import fnmatch
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -527,3 +527,14 @@ def _pieces(offset: int, count: int, unit: int) -> list[tuple[int, int]]:
         pieces.append((start, end))
         start = end
     return pieces
+
+
+def share(disks: Sequence[SimulatedDisk], name: str) -> None:
+    """Gives all machines one directory below their roots, as of a mounted file system. What a machine has changed there
+    and not synced goes with its power, as on its own disk."""
+    directory = disks[0].make_node(is_directory=True)
+    for disk in disks:
+        if disk.root.entries is None:
+            raise RuntimeError("a root is a directory")
+        disk.root.entries[name] = directory
+        directory.names += 1

@@ -192,33 +192,42 @@ class MetadataTopic:
     async def _read(self) -> None:
         """Returns where the topic was made again."""
         self._assigned.clear()
+        # Not in an `async with`, which waits in the end: a process that is killed in a simulation closes nothing.
+        stack = AsyncExitStack()
+        try:
+            await self._read_on(stack)
+        except (Exception, asyncio.CancelledError):
+            await stack.aclose()
+            raise
+        await stack.aclose()
+
+    async def _read_on(self, stack: AsyncExitStack) -> None:
         settings = ClientSettings(
             bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata", login=self._login
         )
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(Client(self._host, settings, self._logger))
-            await self._create_topic(client)
-            producer = await stack.enter_async_context(Producer(client, ProducerSettings()))
-            consumer = await stack.enter_async_context(
-                Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST, auto_commit=False))
-            )
-            self._client, self._producer, self._consumer = client, producer, consumer
+        client = await stack.enter_async_context(Client(self._host, settings, self._logger))
+        await self._create_topic(client)
+        producer = await stack.enter_async_context(Producer(client, ProducerSettings()))
+        consumer = await stack.enter_async_context(
+            Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST, auto_commit=False))
+        )
+        self._client, self._producer, self._consumer = client, producer, consumer
+        self._tell()
+        while True:
+            if self._needed != self._assigned:
+                await self._assign(consumer)
+            records = await consumer.poll(_POLL_MS if self._assigned else 100, _APPLIED_PER_POLL)
+            if self._is_made_again(client):
+                # Whatever these are of, the new one is read from its start, where they are again.
+                self._logger.warning(
+                    "%s was deleted and made again; reading it from its start", REMOTE_LOG_METADATA_TOPIC
+                )
+                return
+            for record in records:
+                if record.value is not None:
+                    self._apply(record.value, record.partition.partition, record.offset)
+            await self._note_positions(consumer)
             self._tell()
-            while True:
-                if self._needed != self._assigned:
-                    await self._assign(consumer)
-                records = await consumer.poll(_POLL_MS if self._assigned else 100, _APPLIED_PER_POLL)
-                if self._is_made_again(client):
-                    # Whatever these are of, the new one is read from its start, where they are again.
-                    self._logger.warning(
-                        "%s was deleted and made again; reading it from its start", REMOTE_LOG_METADATA_TOPIC
-                    )
-                    return
-                for record in records:
-                    if record.value is not None:
-                        self._apply(record.value, record.partition.partition, record.offset)
-                await self._note_positions(consumer)
-                self._tell()
 
     def _is_made_again(self, client: Client) -> bool:
         """Whether the topic has another id than the one that is read, as far as the client knows."""

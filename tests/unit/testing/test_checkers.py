@@ -386,11 +386,13 @@ def test_what_power_took_and_what_was_mixed_up_are_findings() -> None:
     history.mixed_up.append("that is of the former topic")
     history.misplaced.append("broker 1 has it twice")
     history.badly_compacted.append("a key has lost its value")
+    history.lost_remotely.append("a record is nowhere")
     assert check_all(history) == [
         "check_flushed: broker 1 has lost it",
         "check_renewed_topic: that is of the former topic",
         "check_log_moves: broker 1 has it twice",
         "check_compacted: a key has lost its value",
+        "check_tiered: a record is nowhere",
     ]
 
 
