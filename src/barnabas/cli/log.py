@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from barnabas.cli.connection import ExitStatus, exiting, json_option
+from barnabas.cli.connection import CommandError, ExitStatus, exiting, json_option
+
+if TYPE_CHECKING:
+    from barnabas.kernel.host import Files
 
 
 @click.group(name="log")
@@ -18,21 +22,42 @@ def command() -> None:
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--records", is_flag=True, help="Show the records of each batch too.")
 @click.option("--verify", is_flag=True, help="Check each index against the log beside it.")
+@click.option(
+    "--storage-options", metavar="JSON", default="{}", help="What fsspec is given for a URL, as the brokers give it."
+)
 @json_option
-def dump(paths: tuple[str, ...], records: bool, verify: bool, as_json: bool) -> None:
+def dump(paths: tuple[str, ...], records: bool, verify: bool, storage_options: str, as_json: bool) -> None:
     """Show what files of a log directory hold: segments, indexes, snapshots, checkpoints, or whole directories.
 
     Shows a partition directory file by file; of a log directory (log.dirs), its own files and which partitions it has.
     Changes and locks nothing, so a broker may be running. Where a log is torn or corrupt, says from which byte on, and
-    exits with 1.
+    exits with 1. PATH may be a URL of remote storage too, of an object, a partition's directory, or of all.
     """
     from barnabas.cli.log_dump import LogDumper
     from barnabas.cli.log_report import LogReport
-    from barnabas.kernel.real_files import RealFiles
 
     with exiting():
         report = LogReport(as_json=as_json)
-        dumper = LogDumper(RealFiles(), report, shows_records=records, verifies=verify)
         for path in paths:
-            dumper.dump(path)
+            files, place = _at(path, storage_options)
+            LogDumper(files, report, shows_records=records, verifies=verify).dump(place)
     sys.exit(ExitStatus.FAILED if report.is_damaged else ExitStatus.DONE)
+
+
+def _at(path: str, storage_options: str) -> tuple[Files, str]:
+    """The files that a path is of, and what it is called there. Raises CommandError for a URL that cannot be used."""
+    from barnabas.kernel.real_files import RealFiles
+
+    local = RealFiles()
+    if path.startswith("file://"):
+        return local, path.removeprefix("file://")
+    if "://" not in path:
+        return local, path
+    from barnabas.tiered.storage import StorageConfigError
+    from barnabas.tiered.stored_files import open_url
+
+    try:
+        # It has what looking needs, and nothing that changes anything.
+        return cast("Files", open_url(local, path.rstrip("/"), storage_options)), path
+    except StorageConfigError as error:
+        raise CommandError(str(error)) from None

@@ -48,8 +48,10 @@ from barnabas.log.inspection.index_inspection import (
     verify_transaction_index,
 )
 from barnabas.log.producers.producer_snapshot import CorruptSnapshotError, parse_snapshot
+from barnabas.tiered.object_names import ObjectKind, parse_object_name, parse_prefix
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
 from barnabas.wire.record_errors import RecordsError
+from barnabas.wire.topics import TopicPartition
 
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest checkpoint or snapshot that is read."""
@@ -66,10 +68,10 @@ class LogDumper:
 
     def dump(self, path: str) -> None:
         """A file or a directory that the user named. Raises OSError, and CommandError where it is neither."""
-        path = os.path.normpath(path)
+        path = path.rstrip("/") if "://" in path else os.path.normpath(path)
         if not self._files.status(path).is_directory:
             self._dump_file(path)
-        elif parse_partition_directory(os.path.basename(os.path.abspath(path))) is not None:
+        elif _partition_of(os.path.basename(os.path.abspath(path))) is not None:
             self._dump_partition(path)
         else:
             self._dump_log_directory(path)
@@ -77,7 +79,7 @@ class LogDumper:
     def _dump_partition(self, path: str) -> None:
         names = self._files.list_directory(path)
         own = [name for name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT) if name in names]
-        segment_files = [name for name in names if parse_segment_file(name) is not None]
+        segment_files = [name for name in names if _segment_file(name) is not None]
         for name in (*own, *sorted(segment_files, key=self._place_in_directory)):
             # What a running broker deletes meanwhile is gone, and nothing is wrong.
             with suppress(FileNotFoundError):
@@ -87,9 +89,7 @@ class LogDumper:
         names = self._files.list_directory(path)
         own = [name for name in names if name in self._SMALL_FILES]
         partitions = [
-            name
-            for name in names
-            if parse_partition_directory(name) is not None and self._is_directory(f"{path}/{name}")
+            name for name in names if _partition_of(name) is not None and self._is_directory(f"{path}/{name}")
         ]
         if not own and not partitions:
             raise CommandError(
@@ -110,13 +110,15 @@ class LogDumper:
 
     def _partition_facts(self, path: str, name: str) -> dict[str, Any]:
         segments = size_bytes = 0
-        topic_id = None
+        remote = parse_prefix(name)
+        topic_id = None if remote is None else remote.topic_id
         with suppress(FileNotFoundError, CorruptDirectoryFileError):
             for each in self._files.list_directory(path):
                 if each.endswith(LOG_SUFFIX):
                     size_bytes += self._files.status(f"{path}/{each}").size_bytes
                     segments += 1
-            topic_id = read_partition_metadata(self._files, path)
+            # A topic's name may end as if it had an id behind it.
+            topic_id = read_partition_metadata(self._files, path) or topic_id
         return {
             "directory": name,
             "segments": segments,
@@ -126,7 +128,7 @@ class LogDumper:
 
     def _dump_file(self, path: str) -> None:
         name = os.path.basename(path)
-        parsed = parse_segment_file(name)
+        parsed = _segment_file(name)
         if parsed is not None and parsed.suffix in self._SEGMENT_FILES:
             self._SEGMENT_FILES[parsed.suffix](self, path, parsed)
         elif name in self._SMALL_FILES:
@@ -136,15 +138,18 @@ class LogDumper:
         else:
             raise CommandError(
                 f"{path} is not named like a file of a log directory: segment files are 20 digits and .log, .index, "
-                ".timeindex, .txnindex or .snapshot"
+                ".timeindex, .txnindex or .snapshot; in remote storage the id of a copy is between, and"
+                " .leader-epoch-checkpoint is one of them"
             )
 
-    def _place_in_directory(self, name: str) -> tuple[int, int, str]:
-        parsed = parse_segment_file(name)
+    def _place_in_directory(self, name: str) -> tuple[int, str, int, str]:
+        """By segment, or by copy of one, and there in the order of what is shown."""
+        parsed = _segment_file(name)
         if parsed is None:
             raise ValueError(f"{name} belongs to no segment")
         suffixes = list(self._SEGMENT_FILES)
-        return parsed.offset, suffixes.index(parsed.suffix) if parsed.suffix in suffixes else len(suffixes), name
+        place = suffixes.index(parsed.suffix) if parsed.suffix in suffixes else len(suffixes)
+        return parsed.offset, name.removesuffix(parsed.suffix + parsed.state_suffix), place, name
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
@@ -157,8 +162,8 @@ class LogDumper:
     # Files of a segment.
 
     def _show_log(self, path: str, name: SegmentFileName) -> None:
-        directory = parse_partition_directory(os.path.basename(os.path.dirname(os.path.abspath(path))))
-        topic = None if directory is None else directory.partition.topic
+        partition = _partition_of(os.path.basename(os.path.dirname(os.path.abspath(path))))
+        topic = None if partition is None else partition.topic
         totals = BatchTotals()
         damage: Damage | None = None
         with self._opened(path) as descriptor:
@@ -246,7 +251,7 @@ class LogDumper:
     @contextmanager
     def _log_beside(self, path: str, name: SegmentFileName) -> Iterator[int | None]:
         """The log that an index belongs to; None where it is not wanted, or not there."""
-        log_path = f"{os.path.dirname(path) or '.'}/{name.offset:020d}.log{name.state_suffix}"
+        log_path = f"{path.removesuffix(name.suffix + name.state_suffix)}{LOG_SUFFIX}{name.state_suffix}"
         if not self._verifies or not self._files.exists(log_path):
             yield None
             return
@@ -268,12 +273,19 @@ class LogDumper:
             return ControlRecordType.UNKNOWN
 
     def _show_snapshot(self, path: str, name: SegmentFileName) -> None:
-        self._report.file(path, "producer_snapshot", self._files.status(path).size_bytes, offset=name.offset)
+        # In remote storage it has the name of the segment at whose end it is.
+        is_remote = parse_segment_file(os.path.basename(path)) is None
+        place = {"base_offset": name.offset} if is_remote else {"offset": name.offset}
+        self._report.file(path, "producer_snapshot", self._files.status(path).size_bytes, **place)
         try:
             for entry in parse_snapshot(self._read(path)):
                 self._report.producer(entry)
         except CorruptSnapshotError as error:
             self._report.unreadable_file(f"{error}; a broker that recovers the log uses an older one")
+
+    def _show_copied_epochs(self, path: str, name: SegmentFileName) -> None:
+        self._report.file(path, "leader_epochs", self._files.status(path).size_bytes, base_offset=name.offset)
+        self._show_leader_epochs(path)
 
     # Small files.
 
@@ -325,6 +337,7 @@ class LogDumper:
         TIME_INDEX_SUFFIX: _show_time_index,
         TRANSACTION_INDEX_SUFFIX: _show_transaction_index,
         PRODUCER_SNAPSHOT_SUFFIX: _show_snapshot,
+        ObjectKind.LEADER_EPOCHS: _show_copied_epochs,
     }
     """In the order in which a directory is shown."""
     _SMALL_FILES: ClassVar[dict[str, tuple[str, Callable[[LogDumper, str], None]]]] = {
@@ -344,3 +357,17 @@ def _entries_only(found: Iterator[IndexEntry | Reserved | Damage], count: int) -
     for _, each in zip(range(count), found, strict=False):
         if not isinstance(each, Reserved | Damage):
             yield each
+
+
+def _segment_file(name: str) -> SegmentFileName | None:
+    """What a file of a segment is, in a log directory or in remote storage; None for others."""
+    found = parse_object_name(name)
+    return parse_segment_file(name) if found is None else SegmentFileName(found[0], found[1].value)
+
+
+def _partition_of(name: str) -> TopicPartition | None:
+    """Whose files are in a directory, by its name; None for one that is no partition's."""
+    remote, local = parse_prefix(name), parse_partition_directory(name)
+    if remote is not None:
+        return remote.topic_partition
+    return None if local is None else local.partition

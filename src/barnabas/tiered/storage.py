@@ -45,6 +45,10 @@ class RemoteStore(Protocol):
         """A small object. Raises FileNotFoundError."""
         ...
 
+    def size(self, name: str) -> int:
+        """Of an object, in bytes. Raises FileNotFoundError."""
+        ...
+
     def delete(self, names: Iterable[str]) -> None:
         """Removes objects; those that are not there are no error."""
         ...
@@ -87,6 +91,9 @@ class FileStore:
 
     def read_all(self, name: str) -> bytes:
         return read_local(self._files, self._path(name))
+
+    def size(self, name: str) -> int:
+        return self._files.status(self._path(name)).size_bytes
 
     def delete(self, names: Iterable[str]) -> None:
         directories: dict[str, None] = {}
@@ -146,6 +153,9 @@ class FsspecStore:
     def read_all(self, name: str) -> bytes:
         data: bytes = self._file_system.cat_file(self._path(name))
         return data
+
+    def size(self, name: str) -> int:
+        return int(self._file_system.size(self._path(name)))
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:

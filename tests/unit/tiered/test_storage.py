@@ -47,6 +47,9 @@ class MemoryFiles:
             raise FileNotFoundError(path)
         return self.objects[path][start:end]
 
+    def size(self, path: str) -> int:
+        return len(self.cat_file(path))
+
     def rm_file(self, path: str) -> None:
         if self.objects.pop(path, None) is None:
             raise FileNotFoundError(path)
@@ -78,6 +81,7 @@ def test_objects_are_written_whole_read_in_parts_and_deleted(store: RemoteStore)
     assert store.read("flights-0/a.log", 2, 3) == b"cde"
     assert store.read("flights-0/a.log", 4, 100) == b"ef"
     assert store.read_all("flights-0/a.log") == b"abcdef"
+    assert store.size("flights-0/a.log") == 6
     store.put("flights-0/a.log", [b"new"])
     store.put("flights-0/b.log", [b""])
     assert store.read_all("flights-0/a.log") == b"new"
@@ -86,6 +90,8 @@ def test_objects_are_written_whole_read_in_parts_and_deleted(store: RemoteStore)
     store.delete(["flights-0/a.log", "flights-0/missing.log", "flights-0/b.log"])
     with pytest.raises(FileNotFoundError):
         store.read("flights-0/a.log", 0, 1)
+    with pytest.raises(FileNotFoundError):
+        store.size("flights-0/a.log")
     assert store.names("flights-0") == []
 
 
