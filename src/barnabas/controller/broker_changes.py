@@ -148,12 +148,20 @@ class BrokerChanges:
             raise outcome
 
     def send_update_metadata(self, broker_ids: Iterable[int], partitions: Iterable[TopicPartition] = ()) -> Steps[None]:
-        """Sends the brokers UpdateMetadata with all live brokers and these partitions."""
-        batch = self._batch()
-        batch.add_update_metadata(broker_ids, partitions)
-        effects = batch.effects()
-        if effects:
-            yield effects
+        """Sends the brokers UpdateMetadata with all live brokers and these partitions: several, for very many."""
+        told = tuple(broker_ids)
+        remaining = iter(partitions)
+        piece = list(islice(remaining, ITEMS_PER_PIECE))
+        while True:
+            batch = self._batch()
+            batch.add_update_metadata(told, piece)
+            effects = batch.effects()
+            if effects:
+                yield effects
+            piece = list(islice(remaining, ITEMS_PER_PIECE))
+            if not piece:
+                return
+            yield from give_way()
 
     def send_full_metadata(self, broker_ids: Iterable[int]) -> Steps[None]:
         """Tells the brokers of all live brokers and all partitions, and that there are no others: the latter later, by

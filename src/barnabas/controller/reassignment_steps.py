@@ -172,8 +172,12 @@ class ReassignmentSteps:
 
     def complete_ready(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Completes those whose target is in sync; the others go on waiting."""
-        ready = yield from self._ready(partitions)
-        yield from self._complete(ready)
+        remaining = iter(partitions)
+        while batch := list(islice(remaining, PARTITIONS_PER_BATCH)):
+            ready = yield from self._ready(batch)
+            yield from self._complete(ready)
+            if len(batch) == PARTITIONS_PER_BATCH:
+                yield from give_way()
 
     def _bring_online(self, partitions: list[TopicPartition]) -> Steps[None]:
         """Those that never had a leader, since none of their replicas was alive, may get one among the new ones."""

@@ -50,10 +50,15 @@ class TopicChanges:
         gone = [topic for topic in context.topics if topic not in names]
         new = [topic for topic in present if not context.has_topic(topic)]
         mended = frozenset(context.unreadable_topics)
+        left = ITEMS_PER_PIECE
         for topic in [*gone, *(topic for topic in mended if topic not in names)]:
+            left -= 1 + context.partition_count(topic)
             reader.watches.forget_topic(topic)
             yield from forget_topic(context, topic)
             context.unreadable_topics.pop(topic, None)
+            if left <= 0:
+                left = ITEMS_PER_PIECE
+                yield from give_way()
         found: list[str] = []
         added: list[TopicPartition] = []
         for start in range(0, len(new), TOPICS_PER_BATCH):

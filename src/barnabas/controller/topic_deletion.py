@@ -57,7 +57,13 @@ class TopicDeletionManager:
             if not self._context.has_topic(topic):
                 yield from delete_topic_znodes(topic, self._context.epoch_version)
         self._context.queue_for_deletion(known)
-        self._hold([topic for topic in known if self._has_dead_replica(topic)], "replicas are offline")
+        held: list[str] = []
+        for topic, gives_way in self._in_pieces(known):
+            if gives_way:
+                yield from give_way()
+            if self._has_dead_replica(topic):
+                held.append(topic)
+        self._hold(held, "replicas are offline")
 
     def enqueue(self, topics: Iterable[str]) -> Steps[None]:
         """Queues topics whose deletion is asked for, and begins with it. A request for a topic that does not exist is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay, ReadChildren, ReadZnodes, ZnodeOperations
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH
+from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse, UpdateMetadataRequest
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.term_harness import CrashingShell, Terms
@@ -229,6 +231,81 @@ def test_a_topic_that_somebody_has_removed_is_forgotten_in_pieces(monkeypatch: p
     assert not terms.term.context.has_topic("t")
     assert calls.all == count
     assert calls.most <= ITEMS_PER_PIECE
+
+
+def test_many_topics_that_somebody_has_removed_are_forgotten_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * ITEMS_PER_PIECE
+    terms = few_of_many(count)
+    calls = _Calls(terms, "_drop_partition", monkeypatch)
+    for path in [path for path in terms.store.znodes if path.startswith("/brokers/topics/")]:
+        del terms.store.znodes[path]
+    terms.run(terms.term.topics_changed())
+    assert terms.term.context.topics == ()
+    assert calls.all == count
+    assert calls.most <= ITEMS_PER_PIECE
+
+
+def few_of_many(topics: int) -> Terms:
+    """A controller that knows so many topics of one partition, whose states nobody has written."""
+    terms = Terms(1)
+    terms.elect()
+    context = terms.term.context
+    for number in range(topics):
+        terms.create(f"t{number}", (1,))
+        context.add_topic(f"t{number}", terms.new_topic_id())
+        context.set_assignment(TopicPartition(f"t{number}", 0), ReplicaAssignment((1,)))
+    terms.events.clear()
+    return terms
+
+
+def test_a_takeover_looks_at_very_many_deletions_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * ITEMS_PER_PIECE
+    terms = few_of_many(count)
+    calls = _Calls(terms, "is_replica_online", monkeypatch)
+    terms.run(terms.term._deletion.load([f"t{number}" for number in range(count)]))
+    assert calls.all == count
+    assert calls.most <= ITEMS_PER_PIECE
+    assert len(terms.term.context.topics_queued_for_deletion) == count
+
+
+def test_what_comes_into_sync_at_once_ends_its_reassignments_in_pieces(
+    many: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last broker that a reassignment of everything waits for has caught up, and its leaders say so."""
+    many.start_broker(4)
+    many.settle()
+    context = many.term.context
+    partitions = list(context.partitions_of("t0"))
+    target = {partition: (4, *context.assignment(partition).replicas[1:]) for partition in partitions}
+    assert not any(many.run(many.term.reassignments.alter(target)).values())
+    for partition in partitions:
+        known = context.leadership(partition)
+        assert known is not None
+        joined = dataclasses.replace(known, isr=(*known.isr, 4))
+        many.store.put_data(partition_state_path(*partition), joined.to_znode().encode())
+        stored = many.store.leadership(partition)
+        assert stored is not None
+        context.set_leadership(partition, stored)
+    shell = counted(many)
+    calls = _Calls(many, "set_assignment", monkeypatch)
+    many.term.reassignments.note_changes(partitions)
+    many.run(many.term.reassignments.go_on())
+    assert {partition: context.assignment(partition).replicas for partition in partitions} == target
+    assert calls.all >= len(partitions)
+    assert calls.most <= PARTITIONS_PER_BATCH
+    assert max(partition_counts(shell, "UPDATE_METADATA")) <= PARTITIONS_PER_BATCH
+
+
+def test_isrs_of_very_many_partitions_are_told_in_pieces(many: Terms) -> None:
+    shell = counted(many)
+    brokers = many.term._brokers
+    many.run(brokers.send_update_metadata([1, 2], many.term.context.partitions))
+    told = partition_counts(shell, "UPDATE_METADATA")
+    assert sorted(told) == sorted(2 * [ITEMS_PER_PIECE, ITEMS_PER_PIECE, TOPICS * PARTITIONS - 2 * ITEMS_PER_PIECE])
+    assert shell.gave_way == 2
+    shell.requests.clear()
+    many.run(brokers.send_update_metadata([1, 2]))
+    assert partition_counts(shell, "UPDATE_METADATA") == [0, 0]
 
 
 def test_an_answer_to_a_deletion_is_about_its_topics_only(monkeypatch: pytest.MonkeyPatch) -> None:
