@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from barnabas.controller.context import ControllerContext, LiveBroker
@@ -61,11 +63,50 @@ def stat_of(version: int) -> Stat:
     return Stat(0, 0, 0, 0, version, 0, 0, 0, 0, 0, 0)
 
 
+class Znodes(dict[str, tuple[bytes | None, int]]):
+    """Data and version by path, which knows what is below a path without looking at all."""
+
+    def __init__(self, znodes: Mapping[str, tuple[bytes | None, int]] = MappingProxyType({})) -> None:
+        super().__init__()
+        self._below: dict[str, Counter[str]] = {}
+        """The names below a path, with how many znodes are there or below."""
+        for path, znode in znodes.items():
+            self[path] = znode
+
+    def __setitem__(self, path: str, znode: tuple[bytes | None, int]) -> None:
+        if path not in self:
+            self._count(path, 1)
+        super().__setitem__(path, znode)
+
+    def __delitem__(self, path: str) -> None:
+        super().__delitem__(path)
+        self._count(path, -1)
+
+    def pop(self, path: str, *default: Any) -> Any:
+        if path not in self and default:
+            return default[0]
+        znode = self[path]
+        del self[path]
+        return znode
+
+    def names_below(self, path: str) -> list[str]:
+        """Also where a znode between is missing."""
+        return list(self._below.get(path, ()))
+
+    def _count(self, path: str, change: int) -> None:
+        while path:
+            path, _, name = path.rpartition("/")
+            names = self._below.setdefault(path, Counter())
+            names[name] += change
+            if not names[name]:
+                del names[name]
+
+
 class MemoryStore:
     """Znodes by path. `before_batch` runs ahead of every batch; `faults` answers for the path of a read or a write."""
 
     def __init__(self) -> None:
-        self.znodes: dict[str, tuple[bytes | None, int]] = {}
+        self.znodes = Znodes()
         self.before_batch: Callable[[], None] = lambda: None
         self.faults: dict[str, KeeperError] = {}
         self.batches = 0
@@ -85,11 +126,10 @@ class MemoryStore:
 
     def children(self, path: str) -> list[str]:
         """The names below a znode; those of one that is missing, too, if there are any."""
-        below = path + "/"
-        names = {other[len(below) :].partition("/")[0]: None for other in self.znodes if other.startswith(below)}
+        names = self.znodes.names_below(path)
         if not names and path not in self.znodes:
             raise NoNodeError(path)
-        return list(names)
+        return names
 
     def read_children(self, paths: tuple[str, ...]) -> list[list[str] | KeeperError]:
         self.before_batch()
@@ -117,7 +157,7 @@ class MemoryStore:
                 try:
                     answers.append(self._perform(part))
                 except KeeperError as error:
-                    self.znodes = before
+                    self.znodes = Znodes(before)
                     return MultiFailedError(index, error, (RuntimeInconsistencyError(),) * len(operation.operations))
             return answers
         except KeeperError as error:
