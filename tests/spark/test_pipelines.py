@@ -499,8 +499,8 @@ def test_a_letter_is_written_before_its_batch_is_done_and_repeated_with_it(
     with PipelineProcess(path, servers, "--once", program=("-c", KILLED_BEHIND_ITS_LETTERS)) as run:
         assert run.wait() == -signal.SIGKILL, run.errors()
     assert letters() == [1, 3, 5]
-    done = StateDirectory(tmp_path / "states" / "letters").batches_done("by_day")
-    assert (done.begun, done.finished) == (0, -1)
+    batches = StateDirectory(tmp_path / "states" / "letters").batches_done("by_day")
+    assert (batches.begun, batches.finished) == (0, -1)
     assert committed(servers, "barnabas-pipeline-letters") == {}
     with PipelineProcess(path, servers, "--once") as run:
         batch, *_, summary = run.finish()
@@ -511,5 +511,45 @@ def test_a_letter_is_written_before_its_batch_is_done_and_repeated_with_it(
     assert summary["records_refused"] == batch["totals"]["records_refused"] == 3
     assert letters() == [1, 1, 3, 3, 5, 5]
     assert newest_in_parquet(tmp_path / "tables" / "letters") == {("American", "2013-01-01"): (3, 3)}
-    described = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=30).topics["letters.dlq"]
+    admin = AdminClient({"bootstrap.servers": servers})
+    described = admin.list_topics(timeout=30).topics["letters.dlq"]
     assert [len(partition.replicas) for partition in described.partitions.values()] == [3] * PARTITIONS
+
+
+def test_records_that_are_gone_before_they_are_read_stop_a_run_or_are_counted(
+    cluster: RunningCluster, tmp_path: Path
+) -> None:
+    servers = cluster.bootstrap_servers
+    create(servers, "fading")
+    producer = Producer({"bootstrap.servers": servers})
+    path = tmp_path / "fading.yaml"
+    source = "  numbers:\n    topic: fading\n    schema: number INT"
+    path.write_text(f"name: fading\nsources:\n{source}\nsinks:\n  - {{parquet: table, from: numbers}}\n")
+
+    def numbers() -> list[int]:
+        return sorted(dataset.dataset(tmp_path / "table", partitioning="hive").to_table()["number"].to_pylist())
+
+    def produce(*values: int) -> None:
+        for number in values:
+            producer.produce("fading", json.dumps({"number": number}), partition=1)
+        assert producer.flush(30) == 0
+
+    produce(0, 1, 2)
+    with PipelineProcess(path, servers, "--once") as run:
+        *_, summary = run.finish()
+    assert (numbers(), summary["records_lost"]) == ([0, 1, 2], 0)
+    produce(3, 4, 5, 6)
+    admin = AdminClient({"bootstrap.servers": servers})
+    (done,) = admin.delete_records([TopicPartition("fading", 1, 5)]).values()
+    assert done.result(30).low_watermark == 5
+    with PipelineProcess(path, servers, "--once") as run:
+        assert run.wait() == 1
+        assert f'{path}:3: the topic "fading" has lost 2 records (offsets 3 to 4 of partition 1)' in run.errors()
+        assert "set `allow_data_loss: true` at source numbers" in run.errors()
+        assert "starting Spark" not in run.errors()
+    path.write_text(path.read_text().replace(source, f"{source}\n    allow_data_loss: true"))
+    with PipelineProcess(path, servers, "--once") as run:
+        *batches, summary = run.finish()
+    assert (summary["records_lost"], summary["rows_in"]) == (2, 2)
+    assert batches[-1]["totals"]["records_lost"] == 2
+    assert numbers() == [0, 1, 2, 5, 6]

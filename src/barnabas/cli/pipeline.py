@@ -84,7 +84,11 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
     Looks at the file and its SQL, directories, topics, Java and the connector first; then Spark checks names and types.
     """
     with _exiting():
+        from barnabas.pipelines.lost_records import refuse_lost_records
+        from barnabas.pipelines.state_directory import StateDirectory
+
         pipeline = _checked_before_spark(path, bootstrap)
+        refuse_lost_records(pipeline, StateDirectory(pipeline.state_directory), bootstrap)
         if not no_spark:
             with interrupted_by_signals():
                 _check_with_spark(pipeline, jars_directory)

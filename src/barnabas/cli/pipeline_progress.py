@@ -197,6 +197,8 @@ def not_in_results(counts: Totals | RunSummary) -> list[str]:
         found.append(f"{counts.rows_ahead:,} in the future")
     if counts.records_refused:
         found.append(f"{counts.records_refused:,} not of the schema")
+    if counts.records_lost:
+        found.append(f"{counts.records_lost:,} lost")
     return found
 
 

@@ -44,6 +44,7 @@ _LEFT_OUT_COLUMNS = (
     Column("Without event time", "rows_without_event_time", is_number=True),
     Column("In the future", "rows_ahead", is_number=True),
     Column("Not of the schema", "records_refused", is_number=True),
+    Column("Lost", "records_lost", is_number=True),
 )
 _TOPIC_COLUMNS = (
     Column("Topic", "topic"),

@@ -28,6 +28,7 @@ class Totals:
     rows_without_event_time: int = 0
     rows_ahead: int = 0
     records_refused: int = 0
+    records_lost: int = 0
 
     def plus(self, other: Totals) -> Totals:
         """Both together."""
@@ -43,7 +44,8 @@ class Progress:
     is none, or no row yet. `rows_dropped_by_watermark` is what Spark counts: rows that came too late for the state,
     after those of one group in one batch have been joined into one. `rows_without_event_time` are in no window, and
     `rows_ahead` were left out since they lie in the future: rows of steps with a watermark. `records_refused` do not
-    fit the schema of their source, and are left out: each query that reads the source counts them.
+    fit the schema of their source, and are left out; `records_lost` were gone from the topic before they were read, of
+    a source that allows that. Each query that reads the source counts both.
     """
 
     query: str
@@ -63,11 +65,16 @@ class Progress:
     rows_without_event_time: int = 0
     rows_ahead: int = 0
     records_refused: int = 0
+    records_lost: int = 0
 
     @property
     def alone(self) -> Totals:
         """The sums of this batch alone."""
         return Totals(1, **{each.name: getattr(self, each.name) for each in fields(Totals)[1:]})
+
+    def having_lost(self, records: int) -> Progress:
+        """The same batch, which Spark has no count of lost records of, with one."""
+        return replace(self, records_lost=records, totals=self.totals.plus(Totals(records_lost=records)))
 
     def to_json(self) -> dict[str, Any]:
         """The line for programs: the fields as they are, with `"event": "batch"`."""
@@ -90,6 +97,7 @@ class RunSummary:
     rows_without_event_time: int = 0
     rows_ahead: int = 0
     records_refused: int = 0
+    records_lost: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The last line for programs, with `"event": "summary"`."""

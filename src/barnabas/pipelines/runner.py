@@ -26,6 +26,7 @@ from barnabas.pipelines.definition import (
 from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
+from barnabas.pipelines.lost_records import lost_records, refuse_lost_records
 from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, spark_message, streams_of
 from barnabas.pipelines.progress import (
     ProgressSink,
@@ -149,6 +150,7 @@ def _taken_state(
     """Sees that state and tables are of this pipeline and this cluster, and has them ready for the run."""
     identity = read_identity(pipeline, options.bootstrap_servers)
     state_id, warnings = state.take_definition(pipeline, identity)
+    refuse_lost_records(pipeline, state, options.bootstrap_servers)
     for warning in warnings:
         progress.said(f"warning: {warning}")
     with held_tables(pipeline, state, state_id):
@@ -392,6 +394,7 @@ class PipelineRun:
         progress = progress_of(event.content, event.query, running.totals)
         if progress.batch_id <= running.last_batch_id:
             return
+        progress = progress.having_lost(self._lost(event))
         running.last_batch_id = progress.batch_id
         self._done = self._done.plus(progress.alone)
         running.totals = progress.totals
@@ -403,6 +406,16 @@ class PipelineRun:
             running.has_told_of_refused = True
             self._warn(f"{running.query.from_view} reads records that do not fit their schema: {self._what_of_them()}")
         self._commit(group)
+
+    def _lost(self, event: BatchEvent) -> int:
+        try:
+            lost = lost_records(self._pipeline, self._options.bootstrap_servers, event.content)
+        except PipelineUnreachableError as error:
+            self._warn(f"{event.query} may have lost records that are not counted: {error.message}")
+            return 0
+        if lost:
+            self._warn(f"{event.query} has lost {lost:,} records: they were gone from the topic before they were read")
+        return lost
 
     def _commit(self, group: GroupOffsets) -> None:
         """Commits the offsets of each topic that every query which reads it has passed."""
@@ -446,6 +459,7 @@ class PipelineRun:
         # A topic that is gone fails like a broker that is; made again, it would be read from offsets of the one before.
         with contextlib.suppress(PipelineUnreachableError):  # Spark finds that too, and its failure counts
             self._refuse_other_topics()
+            refuse_lost_records(self._pipeline, self._state, self._options.bootstrap_servers)
         self._start(running)
 
     def _failure(self, running: _RunningQuery, text: str) -> QueryFailure:

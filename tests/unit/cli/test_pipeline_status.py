@@ -111,6 +111,7 @@ def test_programs_get_stable_keys(tmp_path: Path) -> None:
     assert document["queries"][0]["totals"] == {
         "batches": 5, "rows_in": 1_200, "rows_out": 30, "rows_dropped_by_watermark": 2,
         "rows_without_event_time": 0, "rows_ahead": 0, "records_refused": 0,
+        "records_lost": 0,
     }  # fmt: skip
     assert document["topics"] == [
         {
@@ -154,11 +155,11 @@ def test_rows_that_are_in_no_result_have_a_table_where_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (found,) = running({"flights": {0: 90}}).queries
-    totals = replace(found.totals, rows_without_event_time=3, rows_ahead=1, records_refused=4)
+    totals = replace(found.totals, rows_without_event_time=3, rows_ahead=1, records_refused=4, records_lost=5)
     status = replace(running({}), queries=(replace(found, query="other"), replace(found, totals=totals)))
     monkeypatch.setattr(pipeline_status, "read_status", lambda _: status)
     monkeypatch.setattr(pipeline_status, "ask_cluster", lambda *_: None)
     show_status(read_flights(tmp_path), "b:1", as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    at = lines.index("View Without event time In the future Not of the schema".split())
-    assert lines[at + 1 :] == [["by_hour", "3", "1", "4"]]
+    at = lines.index("View Without event time In the future Not of the schema Lost".split())
+    assert lines[at + 1 :] == [["by_hour", "3", "1", "4", "5"]]

@@ -223,6 +223,52 @@ def test_a_failure_that_passes_is_started_again(tmp_path: Path, committed: list[
     assert "goes on from its checkpoint" in summary.warnings[0]
 
 
+def test_lost_records_are_counted_in_the_report(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[int | Exception] = [0, 4, PipelineUnreachableError("nobody answers"), 3]
+
+    def lost(_pipeline: Pipeline, servers: str, _content: object) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def script(_spark: FakeSpark, query: FakeQuery) -> None:
+        for number in (0, 1, 1, 2, 3):
+            query.finish_batch(number, 10 * number)
+        query.end()
+
+    monkeypatch.setattr(runner, "lost_records", lost)
+    told = Told()
+    summary = run(made_pipeline(tmp_path), FakeSpark(script), told)
+    assert [batch.records_lost for batch in told.batches] == [0, 4, 0, 3]
+    assert (summary.records_lost, told.batches[-1].totals.records_lost) == (7, 7)
+    assert [line.split(":")[0] for line in summary.warnings] == [
+        "by_day has lost 4 records",
+        "by_day may have lost records that are not counted",
+        "by_day has lost 3 records",
+    ]
+
+
+def test_records_that_are_gone_are_told_at_once_and_not_tried_again(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = made_pipeline(tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise pipeline.error("the topic has lost 5 records", 3)
+
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        monkeypatch.setattr(runner, "refuse_lost_records", refuse)
+        query.end("org.apache.spark.SparkException: [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]")
+
+    spark = FakeSpark(fail)
+    with pytest.raises(PipelineError, match=r"delays.yaml:3: the topic has lost 5 records"):
+        run(pipeline, spark, Told())
+    assert len(spark.started) == 1
+
+
 def test_what_a_batchs_writer_says_itself_is_told_as_it_is(tmp_path: Path, committed: list[Any]) -> None:
     def fail(error: PipelineError) -> Script:
         def play(_spark: FakeSpark, query: FakeQuery) -> None:
