@@ -31,6 +31,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.config",
         "Show and change configs of topics, brokers and loggers.",
     ),
+    "console": (
+        "barnabas.cli.console",
+        "Show a cluster in a browser.",
+    ),
     "consume": (
         "barnabas.cli.consume",
         "Read records from topics.",

@@ -39,6 +39,8 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 1),
     ApiKey.DESCRIBE_CONTROLLER: (0, 0),
 }
 """All but some admin APIs are there in Apache Kafka since 3.0, and the last one in Barnabas only."""

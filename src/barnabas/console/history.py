@@ -1,0 +1,147 @@
+"""What the console has seen change since it was started: leaders, ISRs, brokers, the controller, and figures over time.
+
+All of it is bounded: the last changes of each partition, the last changes of the cluster, an hour or so of samples.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster, PartitionInfo
+
+CHANGES_PER_PARTITION_MAX: Final = 100
+CHANGES_OF_CLUSTER_MAX: Final = 500
+SAMPLES_MAX: Final = 720
+SERIES_MAX: Final = 500
+"""Groups, and again topics, of which samples are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """How a partition was from some time on."""
+
+    since_ms: int
+    leader_id: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+    def is_as(self, info: PartitionInfo) -> bool:
+        """Whether it still is so."""
+        return (
+            self.leader_id == info.leader_id
+            and self.isr == info.isr
+            and self.leader_epoch == info.leader_epoch
+            and self.replicas == info.replicas
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to the cluster, in words."""
+
+    time_ms: int
+    what: str
+    is_bad: bool = False
+
+
+class History:
+    """Changes of partitions, brokers and the controller, as one image after another shows them."""
+
+    def __init__(self) -> None:
+        self.changes: deque[Change] = deque(maxlen=CHANGES_OF_CLUSTER_MAX)
+        self.began_ms: int | None = None
+        self._partitions: dict[TopicPartition, deque[PartitionState]] = {}
+        self._cluster: Cluster | None = None
+
+    def see(self, cluster: Cluster, now_ms: int) -> None:
+        """Takes the next image."""
+        if self.began_ms is None:
+            self.began_ms = now_ms
+        before, self._cluster = self._cluster, cluster
+        if cluster is before:
+            return
+        if before is not None:
+            self.changes.extend(_changes(before, cluster, now_ms))
+        for name, topic in cluster.topics.items():
+            for number, info in topic.partitions.items():
+                states = self._partitions.setdefault(
+                    TopicPartition(name, number), deque(maxlen=CHANGES_PER_PARTITION_MAX)
+                )
+                if not states or not states[-1].is_as(info):
+                    states.append(PartitionState(now_ms, info.leader_id, info.leader_epoch, info.isr, info.replicas))
+        for partition in [each for each in self._partitions if cluster.partition(each) is None]:
+            del self._partitions[partition]
+
+    def of(self, partition: TopicPartition) -> list[PartitionState]:
+        """How a partition was, the oldest first."""
+        return list(self._partitions.get(partition, ()))
+
+
+class Samples:
+    """Figures over time, by name."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, deque[tuple[int, float]]] = {}
+
+    def add(self, name: str, time_ms: int, value: float) -> None:
+        """One more; not where there are too many names."""
+        series = self._series.get(name)
+        if series is None:
+            if len(self._series) >= SERIES_MAX:
+                return
+            series = self._series[name] = deque(maxlen=SAMPLES_MAX)
+        series.append((time_ms, value))
+
+    def keep(self, names: set[str]) -> None:
+        """Forgets all others."""
+        for name in self._series.keys() - names:
+            del self._series[name]
+
+    def of(self, name: str) -> list[tuple[int, float]]:
+        """The time in ms and the figure, the oldest first."""
+        return list(self._series.get(name, ()))
+
+
+# Inside.
+
+
+def _changes(before: Cluster, after: Cluster, now_ms: int) -> Iterator[Change]:
+    for node_id in sorted(before.brokers.keys() - after.brokers.keys()):
+        yield Change(now_ms, f"broker {node_id} left the cluster", is_bad=True)
+    for node_id in sorted(after.brokers.keys() - before.brokers.keys()):
+        yield Change(now_ms, f"broker {node_id} joined the cluster")
+    if before.controller_id != after.controller_id:
+        if after.controller_id < 0:
+            yield Change(now_ms, "the cluster has no controller", is_bad=True)
+        else:
+            yield Change(now_ms, f"broker {after.controller_id} became the controller")
+    for name in sorted(before.topics.keys() - after.topics.keys()):
+        yield Change(now_ms, f"topic {name} was deleted")
+    for name in sorted(after.topics.keys() - before.topics.keys()):
+        yield Change(now_ms, f"topic {name} was created")
+    moved = lost = shrunk = grown = 0
+    for name, topic in after.topics.items():
+        was = before.topics.get(name)
+        for number, info in topic.partitions.items():
+            old = None if was is None or was is topic else was.partitions.get(number)
+            if old is None or old is info:
+                continue
+            lost += old.leader_id >= 0 > info.leader_id
+            moved += info.leader_id >= 0 and old.leader_id != info.leader_id
+            shrunk += len(info.isr) < len(old.isr)
+            grown += len(info.isr) > len(old.isr)
+    if lost:
+        yield Change(now_ms, f"partitions that lost their leader: {lost:,}", is_bad=True)
+    if moved:
+        yield Change(now_ms, f"partitions that got another leader: {moved:,}")
+    if shrunk:
+        yield Change(now_ms, f"partitions with fewer replicas in sync: {shrunk:,}", is_bad=True)
+    if grown:
+        yield Change(now_ms, f"partitions with more replicas in sync: {grown:,}")

@@ -1,0 +1,1 @@
+"""The pages: each module has functions that turn what the poller knows, and the address, into a `Page`."""

@@ -1,0 +1,157 @@
+"""`/brokers`, `/brokers/1`: who is there, what each leads, what its logs take."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from barnabas.client.broker_views import Software
+from barnabas.console.html import Content, Html, fields, link, table, tag
+from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, stale_note
+from barnabas.console.pages.topics import PARTITION_COLUMNS, partition_row
+from barnabas.console.words import size
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+    from barnabas.console.poller import BrokerView
+
+_SOFTWARE = {Software.BARNABAS: "Barnabas", Software.OTHER: "Apache Kafka or other"}
+
+
+def brokers(visit: Visit) -> Page:
+    """The page, or that of one broker."""
+    cluster = visit.poller.cluster.value
+    if cluster is None:
+        return Page("Brokers", None)
+    if visit.segments:
+        return _one(visit, cluster, int_of(visit.segments[0], -1))
+    counts = _counts(cluster)
+    views = visit.poller.brokers.value or {}
+    rows = [_row(cluster, views.get(node_id), node_id, counts) for node_id in _known(cluster)]
+    directories = [
+        row for node_id in sorted(views) if node_id in cluster.brokers for row in _directories(views[node_id])
+    ]
+    columns = ["#Broker", "Address", "Rack", "State", "#Leads", "#Replicas", "#Behind", "#Logs", "Software"]
+    return Page(
+        "Brokers",
+        [
+            stale_note(visit.poller.brokers, visit),
+            table("In the cluster, or with replicas in it", columns, rows),
+            table("Log directories", _DIRECTORY_COLUMNS, directories, "No broker has told of its log directories."),
+        ],
+    )
+
+
+# Inside.
+
+_DIRECTORY_COLUMNS = ("#Broker", "Log directory", "#Logs", "#Size", "#Free", "#Of", "State")
+
+
+def _known(cluster: Cluster) -> list[int]:
+    """The brokers that are alive, and those that have replicas."""
+    with_replicas = {
+        each for topic in cluster.topics.values() for info in topic.partitions.values() for each in info.replicas
+    }
+    return sorted({*cluster.brokers} | with_replicas)
+
+
+def _counts(cluster: Cluster) -> Counter[tuple[str, int]]:
+    counts: Counter[tuple[str, int]] = Counter()
+    for topic in cluster.topics.values():
+        for info in topic.partitions.values():
+            counts["leads", info.leader_id] += 1
+            for each in info.replicas:
+                counts["replicas", each] += 1
+                counts["behind", each] += each not in info.isr
+    return counts
+
+
+def _state(cluster: Cluster, view: BrokerView | None, node_id: int) -> Html:
+    if node_id not in cluster.brokers:
+        return mark("bad", "gone")
+    if view is not None and view.software is None:
+        return mark("warning", "does not answer")
+    return mark("good", "controller" if node_id == cluster.controller_id else "alive")
+
+
+def _row(cluster: Cluster, view: BrokerView | None, node_id: int, counts: Counter[tuple[str, int]]) -> list[Content]:
+    node = cluster.brokers.get(node_id)
+    behind = counts["behind", node_id]
+    sizes = None if view is None or view.directories is None else sum(each.size_bytes for each in view.directories)
+    return [
+        link(node_id, "brokers", node_id),
+        None if node is None else f"{node.host}:{node.port}",
+        None if node is None else node.rack,
+        _state(cluster, view, node_id),
+        f"{counts['leads', node_id]:,}",
+        f"{counts['replicas', node_id]:,}",
+        mark("warning", f"{behind:,}") if behind else "0",
+        None if sizes is None or node is None else size(sizes),
+        None if view is None or view.software is None else _SOFTWARE[view.software],
+    ]
+
+
+def _directories(view: BrokerView) -> list[list[Content]]:
+    return [
+        [
+            link(view.node.node_id, "brokers", view.node.node_id),
+            each.path,
+            f"{len(each.logs):,}",
+            size(each.size_bytes),
+            None if each.usable_bytes is None else size(each.usable_bytes),
+            None if each.total_bytes is None else size(each.total_bytes),
+            mark("good", "ok") if each.error is None else mark("bad", each.error),
+        ]
+        for each in view.directories or ()
+    ]
+
+
+def _one(visit: Visit, cluster: Cluster, node_id: int) -> Page:
+    counts = _counts(cluster)
+    if node_id not in cluster.brokers and not counts["replicas", node_id]:
+        return missing(f"There is no broker {visit.segments[0]}, and none with replicas has that id.")
+    view = (visit.poller.brokers.value or {}).get(node_id)
+    _, address, rack, state, leads, replicas, behind, logs, software = _row(cluster, view, node_id, counts)
+    partitions = [
+        TopicPartition(name, number)
+        for name, topic in sorted(cluster.topics.items())
+        for number, info in topic.partitions.items()
+        if node_id in info.replicas
+    ]
+    # Those that are not in sync come first.
+    partitions.sort(key=lambda each: _is_in_sync(cluster, each, node_id))
+    bounds = paged(partitions, visit)
+    shown = [partition_row(visit, cluster, each, with_topic=True) for each in partitions[slice(*bounds)]]
+    return Page(
+        f"Broker {node_id}",
+        [
+            tag("p", link("All brokers", "brokers")),
+            fields(
+                [
+                    ("State", state),
+                    ("Address", address),
+                    ("Rack", rack),
+                    ("Software", software),
+                    ("Leads", leads),
+                    ("Replicas", replicas),
+                    ("Behind", behind),
+                    ("Logs", logs),
+                ]
+            ),
+            stale_note(visit.poller.brokers, visit),
+            table(
+                "Log directories",
+                _DIRECTORY_COLUMNS,
+                _directories(view) if view is not None and node_id in cluster.brokers else [],
+                "The broker does not tell.",
+            ),
+            table("Its partitions", ["Topic", *PARTITION_COLUMNS], shown),
+            pager(len(partitions), bounds, visit, "brokers", node_id),
+        ],
+    )
+
+
+def _is_in_sync(cluster: Cluster, partition: TopicPartition, node_id: int) -> bool:
+    info = cluster.partition(partition)
+    return info is not None and node_id in info.isr

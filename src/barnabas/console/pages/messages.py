@@ -1,0 +1,204 @@
+"""`/messages`: the records of one partition: the newest, or from an offset or a time, or those with a text."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from barnabas.client.errors import ClientError
+from barnabas.console.html import Content, Html, href, link, table, tag
+from barnabas.console.pages.page import Page, Visit, int_of, missing
+from barnabas.console.records_read import SHOWN_MAX, BusyError, Found, From, Wanted
+from barnabas.console.words import counted, date_and_clock
+from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+    from barnabas.client.records import ConsumerRecord
+
+_COUNT = 50
+_TEXT_BYTES_SHOWN = 4_096
+_HEX_BYTES_SHOWN = 256
+_HEX_LINE = 16
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+async def messages(visit: Visit) -> Page:
+    """The page. It is not kept fresh: what it shows was read once."""
+    cluster = visit.poller.cluster.value
+    if cluster is None:
+        return Page("Messages", None)
+    topic = visit.query.get("topic", "").strip()
+    if not topic:
+        return Page("Messages", [_form(visit, cluster), tag("p", "Choose a topic.", class_="faint")], is_live=False)
+    if topic not in cluster.topics:
+        return missing(f"There is no topic {topic}.")
+    wanted = _wanted(visit, topic)
+    if isinstance(wanted, str):
+        return Page("Messages", [_form(visit, cluster), tag("p", wanted, class_="note warning")], False, 400)
+    if cluster.partition(wanted.partition) is None:
+        return missing(f"Topic {topic} has no partition {wanted.partition.partition}.")
+    try:
+        found = await visit.reader.read(wanted)
+    except BusyError as error:
+        return Page("Messages", [_form(visit, cluster), tag("p", f"{error}.", class_="note warning")], False, 503)
+    except (KafkaError, ClientError, ConnectionError, RequestTimeoutError, TimeoutError) as error:
+        why = f"The records of {wanted.partition} cannot be read: {str(error) or 'no answer in time'}."
+        return Page("Messages", [_form(visit, cluster), tag("p", why, class_="note bad", role="alert")], False)
+    return Page("Messages", [_form(visit, cluster), *_shown(visit, wanted, found)], is_live=False)
+
+
+def shown_bytes(data: bytes | None) -> Html:
+    """A key or a value: text where it is UTF-8, escaped; otherwise as hexadecimal; the beginning where it is long."""
+    if data is None:
+        return tag("span", "null", class_="faint")
+    if not data:
+        return tag("span", "empty", class_="faint")
+    cut = data[:_TEXT_BYTES_SHOWN]
+    decoded = _text(cut, is_cut=len(cut) < len(data))
+    if decoded is not None:
+        more = f" ... {len(data):,} bytes in all" if len(cut) < len(data) else None
+        return tag("pre", decoded, tag("span", more, class_="faint") if more else None)
+    lines = [
+        f"{first:04x}  {data[first : first + _HEX_LINE].hex(' ')}"
+        for first in range(0, min(len(data), _HEX_BYTES_SHOWN), _HEX_LINE)
+    ]
+    more = f"\n... {len(data):,} bytes in all" if len(data) > _HEX_BYTES_SHOWN else ""
+    return tag("pre", "\n".join(lines), tag("span", more, class_="faint") if more else None, class_="hex")
+
+
+# Inside.
+
+
+def _wanted(visit: Visit, topic: str) -> Wanted | str:
+    """What the address asks for, or what is wrong with it."""
+    query = visit.query
+    partition = TopicPartition(topic, int_of(query.get("partition"), 0, most=2**31 - 1))
+    count = int_of(query.get("count"), _COUNT, least=1, most=SHOWN_MAX)
+    text = query.get("q", "")[:200]
+    place = query.get("at", "").strip()
+    try:
+        start = From(query.get("from", From.NEWEST.value))
+    except ValueError:
+        return "Begin at newest, oldest, offset or time."
+    if start is From.OFFSET:
+        if not (place.isascii() and place.isdigit() and len(place) < 19):
+            return "To begin at an offset, give its number."
+        return Wanted(partition, start, int(place), count, text)
+    if start is From.TIME:
+        time_ms = _time_ms(place)
+        if time_ms is None:
+            return "To begin at a time, give it in UTC, such as 2026-11-25T09:30:00, or in ms since 1970."
+        return Wanted(partition, start, time_ms, count, text)
+    return Wanted(partition, start, 0, count, text)
+
+
+def _time_ms(text: str) -> int | None:
+    if text.isascii() and text.isdigit():
+        return int(text) if len(text) < 19 else None
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return max(0, (moment - _EPOCH) // dt.timedelta(milliseconds=1))
+
+
+def _form(visit: Visit, cluster: Cluster) -> Html:
+    query = visit.query
+    topic = cluster.topics.get(query.get("topic", ""))
+    last = len(topic.partitions) - 1 if topic is not None else None
+
+    def field(label: str, **attributes: str | int | None) -> Html:
+        return tag("label", label, " ", tag("input", **attributes))
+
+    chosen = query.get("from", From.NEWEST.value)
+    words = {From.NEWEST: "the newest", From.OLDEST: "the oldest", From.OFFSET: "offset", From.TIME: "time (UTC)"}
+    options = [tag("option", word, value=each.value, selected=each.value == chosen) for each, word in words.items()]
+    names = [tag("option", value=name) for name in sorted(cluster.topics)[:500]]
+    return tag(
+        "form",
+        field("Topic", name="topic", value=query.get("topic", ""), list="topic-names", size=20),
+        tag("datalist", names, id="topic-names"),
+        field("Partition", type="number", name="partition", value=query.get("partition", "0"), min=0, max=last),
+        tag("label", "From ", tag("select", options, name="from")),
+        field("at", name="at", value=query.get("at", ""), size=20),
+        field("Records", type="number", name="count", value=query.get("count", _COUNT), min=1, max=SHOWN_MAX),
+        field("With the text", type="search", name="q", value=query.get("q", ""), id="q", size=16),
+        tag("button", "Show", type="submit"),
+        method="get",
+        role="search",
+    )
+
+
+def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None]:
+    partition = wanted.partition
+    what = f"{partition} has offsets {found.start:,} to {found.end:,}."
+    if wanted.text:
+        what += f" {counted(found.looked_through, 'record')} looked through, from offset {found.first:,} on."
+    notes: list[Html | None] = [
+        tag("p", what, " ", link("The partition", "topics", partition.topic, partition.partition)),
+        tag("p", f"Not to the end: {found.is_cut}.", class_="note warning") if found.is_cut else None,
+    ]
+    records = list(found.records)
+    if wanted.start is From.NEWEST:
+        records.reverse()
+    columns = ["#Offset", "Time (UTC)", "Key", "Value", "Headers"]
+    empty = "No record there has that text." if wanted.text else "No records there."
+    return [
+        *notes,
+        table(counted(len(records), "record"), columns, [_row(wanted, each) for each in records], empty),
+        _others(visit, wanted, found),
+    ]
+
+
+def _row(wanted: Wanted, record: ConsumerRecord) -> list[Content]:
+    at: dict[str, str | int] = {
+        "topic": wanted.partition.topic,
+        "partition": wanted.partition.partition,
+        "from": "offset",
+        "at": record.offset,
+        "count": 1,
+    }
+    headers = [tag("div", tag("b", _name(key)), " ", shown_bytes(value)) for key, value in record.headers]
+    return [
+        link(f"{record.offset:,}", "messages", query=at),
+        date_and_clock(record.timestamp_ms) if record.timestamp_ms >= 0 else None,
+        shown_bytes(record.key),
+        shown_bytes(record.value),
+        headers or None,
+    ]
+
+
+def _others(visit: Visit, wanted: Wanted, found: Found) -> Html | None:
+    """Links to the records before and behind."""
+    base = {key: value for key, value in visit.query.items() if key in {"topic", "partition", "count", "q"}}
+
+    def at(offset: int) -> str:
+        return href("messages", query={**base, "from": "offset", "at": offset})
+
+    links: list[Html] = []
+    if found.first > found.start:
+        links.append(tag("a", "Before", href=at(max(found.start, found.first - wanted.count))))
+    if found.next < found.end:
+        links.append(tag("a", "Next", href=at(found.next)))
+    return tag("p", [[each, " "] for each in links], class_="pager") if links else None
+
+
+def _name(key: bytes) -> str:
+    return key.decode("utf-8", "backslashreplace")
+
+
+def _text(data: bytes, *, is_cut: bool) -> str | None:
+    """The bytes as text; None where they are none."""
+    try:
+        decoded = data.decode()
+    except UnicodeDecodeError as error:
+        # The cut may have gone through a character.
+        if not is_cut or error.start < len(data) - 3:
+            return None
+        decoded = data[: error.start].decode()
+    return None if "\x00" in decoded else decoded

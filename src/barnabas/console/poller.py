@@ -1,0 +1,320 @@
+"""Asks the cluster, once for everybody who looks: what a page costs a broker does not depend on who has it open.
+
+Each question has an interval, is asked more seldom while nobody looks, and never so often that its answers take more
+than a hundredth of the time. What is not answered keeps its last answer, which then says how old it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.admin import Admin
+from barnabas.client.broker_views import BrokerViews, Software, software_at
+from barnabas.client.cluster import BrokerNode, Cluster
+from barnabas.client.cluster_health import (
+    IMBALANCE_PERCENT,
+    Observed,
+    Problem,
+    diagnose,
+    imbalance_percent,
+    min_isr_of_behind,
+)
+from barnabas.client.errors import NoBrokerError
+from barnabas.client.log_directories import LogDirectory, log_directories
+from barnabas.client.reassignments import PartitionReassignment
+from barnabas.console.groups import GroupsAndEnds, groups_and_ends
+from barnabas.console.history import History, Samples
+from barnabas.console.question import Question
+from barnabas.console.transactions import Transactions, transactions
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+    from barnabas.wire.messages import DescribeControllerResponse
+
+WATCHED_SECONDS: Final = 60.0
+"""How long after a page was asked for somebody is taken to look."""
+TRANSITIONS_MAX: Final = 100
+CLUSTER: Final = "cluster"
+"""The name of the whole cluster among the samples of what is written."""
+_TIMEOUT_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """What one broker says of itself; both are None where it does not answer."""
+
+    node: BrokerNode
+    software: Software | None
+    directories: tuple[LogDirectory, ...] | None
+    took_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerView:
+    """Who the controller is, and what it says of itself; None where it is not ours."""
+
+    node: BrokerNode
+    found: DescribeControllerResponse | None
+
+
+class Poller:
+    """The questions and their answers; `run` asks until it is cancelled."""
+
+    def __init__(self, client: Client, *, pace: float = 1.0) -> None:
+        """With a higher `pace` everything is asked so many times as often."""
+        self.client = client
+        self.history = History()
+        self.lags = Samples()
+        self.writes = Samples()
+        self.queue = Samples()
+        self.transitions: deque[Any] = deque(maxlen=5 * TRANSITIONS_MAX)
+        """The controller's last transitions, the oldest first, beyond what it remembers itself."""
+        self._admin = Admin(client)
+        self._files = Admin(client)
+        """For what takes a broker longer, so that nothing waits behind it."""
+        self._views = BrokerViews(client)
+        self._lane = client.connections.new_lane()
+        self._transactions_lane = client.connections.new_lane()
+        self._watched_until = client.host.loop.time() + WATCHED_SECONDS
+        self._ends_before: GroupsAndEnds | None = None
+        self._sizes_known: dict[int, dict[TopicPartition, int]] = {}
+        host = client.host
+
+        def question(name: str, api: str, ask: Any, every_seconds: float, cost: Any = None) -> Question[Any]:
+            return Question(
+                host,
+                name,
+                api,
+                ask,
+                every_seconds=every_seconds,
+                pace=pace,
+                timeout_seconds=_TIMEOUT_SECONDS,
+                is_watched=self._is_watched,
+                logger=client.logger,
+                cost=cost,
+            )
+
+        self.cluster: Question[Cluster] = question("Cluster", "Metadata", self._ask_cluster, 2)
+        self.brokers: Question[Mapping[int, BrokerView]] = question(
+            "Brokers", "DescribeLogDirs, each broker", self._ask_brokers, 10, _cost_of_views
+        )
+        self.settings: Question[tuple[Mapping[str, int], int]] = question(
+            "Settings", "DescribeConfigs", self._ask_settings, 10
+        )
+        self.controller: Question[ControllerView] = question(
+            "Controller", "DescribeController, where it is Barnabas", self._ask_controller, 2
+        )
+        self.groups: Question[GroupsAndEnds] = question(
+            "Groups and offsets",
+            "ListGroups, DescribeGroups, OffsetFetch, ListOffsets, each broker",
+            self._ask_groups,
+            5,
+            lambda found: found.took_seconds,
+        )
+        self.reassignments: Question[Mapping[TopicPartition, PartitionReassignment]] = question(
+            "Reassignments", "ListPartitionReassignments, the controller", self._ask_reassignments, 5
+        )
+        self.transactions: Question[Transactions] = question(
+            "Transactions",
+            "ListTransactions, DescribeTransactions, each broker",
+            self._ask_transactions,
+            10,
+            lambda found: found.took_seconds,
+        )
+        self.questions: tuple[Question[Any], ...] = (
+            self.cluster,
+            self.controller,
+            self.groups,
+            self.reassignments,
+            self.brokers,
+            self.settings,
+            self.transactions,
+        )
+
+    async def run(self) -> None:
+        """Asks, until it is cancelled."""
+        stop_using_all = self.client.metadata.use_all()
+        try:
+            # The others need to know who leads what.
+            await self.cluster.ask_once()
+            async with asyncio.TaskGroup() as group:
+                for question in self.questions:
+                    group.create_task(question.run(), name=f"console asks: {question.name}")
+        finally:
+            stop_using_all()
+
+    async def close(self) -> None:
+        """Ends the connections."""
+        for user in (self._admin, self._files, self._views):
+            await user.close()
+        for lane in (self._lane, self._transactions_lane):
+            await self.client.connections.close_lane(lane)
+
+    def watch(self) -> None:
+        """Somebody looks."""
+        self._watched_until = self.client.host.loop.time() + WATCHED_SECONDS
+
+    def problems(self) -> list[Problem]:
+        """What is wrong with the cluster as it was seen last, the worst first; see `cluster health`."""
+        cluster = self.cluster.value
+        if cluster is None:
+            return []
+        views = [view for view in (self.brokers.value or {}).values() if view.node.node_id in cluster.brokers]
+        min_isr, percent = self.settings.value or ({}, IMBALANCE_PERCENT)
+        return diagnose(
+            Observed(
+                cluster.topics,
+                set(cluster.brokers),
+                cluster.controller_id if cluster.controller_id >= 0 else None,
+                min_isr,
+                [view.node.node_id for view in views if view.software is None],
+                [
+                    (view.node.node_id, directory.path, directory.error)
+                    for view in views
+                    for directory in view.directories or ()
+                    if directory.error is not None
+                ],
+                percent,
+            )
+        )
+
+    def size_bytes(self, partition: TopicPartition, node_id: int) -> int | None:
+        """The size of a replica on a broker; None where that has not told."""
+        view = (self.brokers.value or {}).get(node_id)
+        if view is None or view.directories is None:
+            return None
+        return self._sizes(view).get(partition)
+
+    # Inside: what is asked.
+
+    def _is_watched(self) -> bool:
+        return self.client.host.loop.time() < self._watched_until
+
+    async def _ask_cluster(self) -> Cluster:
+        metadata = self.client.metadata
+        try:
+            # Where the last attempt failed already, its reason is known, and is told soon.
+            async with asyncio.timeout(_TIMEOUT_SECONDS * (0.9 if metadata.last_error is None else 0.2)):
+                await metadata.update()
+        except TimeoutError:
+            raise NoBrokerError(str(metadata.last_error or "no broker answers")) from None
+        self.history.see(metadata.cluster, self.client.host.clock.time_ms())
+        return metadata.cluster
+
+    async def _ask_brokers(self) -> Mapping[int, BrokerView]:
+        loop = self.client.host.loop
+
+        async def ask(node: BrokerNode) -> BrokerView:
+            began = loop.time()
+            software, directories = await asyncio.gather(
+                software_at(self._views, node), log_directories(self._files, node.node_id, 4_000)
+            )
+            return BrokerView(node, software, directories, loop.time() - began)
+
+        nodes = self._nodes()
+        views = {view.node.node_id: view for view in await asyncio.gather(*map(ask, nodes))}
+        self._sizes_known = {}
+        return views
+
+    async def _ask_settings(self) -> tuple[Mapping[str, int], int]:
+        self._nodes()
+        cluster = self.client.cluster
+        min_isr = await min_isr_of_behind(self._admin, cluster.topics)
+        return min_isr, await imbalance_percent(self._admin, cluster.controller_id)
+
+    async def _ask_controller(self) -> ControllerView:
+        self._nodes()
+        node, found = await self._views.describe_controller(TRANSITIONS_MAX, _TIMEOUT_SECONDS * 900)
+        if found is not None:
+            self._take_transitions(found.transitions)
+            self.queue.add("events", self.client.host.clock.time_ms(), found.queued_events)
+        return ControllerView(node, found)
+
+    async def _ask_groups(self) -> GroupsAndEnds:
+        self._nodes()
+        partitions = [
+            TopicPartition(name, number)
+            for name, topic in sorted(self.client.cluster.topics.items())
+            for number in topic.partitions
+        ]
+        found = await groups_and_ends(self.client, self._lane, partitions)
+        self._take_lags(found)
+        self._take_writes(found)
+        return found
+
+    async def _ask_reassignments(self) -> Mapping[TopicPartition, PartitionReassignment]:
+        self._nodes()
+        return await self._admin.list_partition_reassignments(None, _TIMEOUT_SECONDS * 900)
+
+    async def _ask_transactions(self) -> Transactions:
+        self._nodes()
+        return await transactions(self.client, self._transactions_lane)
+
+    def _nodes(self) -> list[BrokerNode]:
+        nodes = list(self.client.cluster.brokers.values())
+        if not nodes:
+            raise NoBrokerError("no broker is known yet")
+        return nodes
+
+    # Inside: what is made of it.
+
+    def _sizes(self, view: BrokerView) -> dict[TopicPartition, int]:
+        found = self._sizes_known.get(view.node.node_id)
+        if found is None:
+            found = self._sizes_known[view.node.node_id] = {
+                log.partition: log.size_bytes
+                for directory in view.directories or ()
+                for log in directory.logs
+                if not log.is_future
+            }
+        return found
+
+    def _take_transitions(self, transitions: list[Any]) -> None:
+        """Adds those that are newer than the last one that is known."""
+        known = {_identity(each) for each in self.transitions}
+        self.transitions.extend(each for each in transitions if _identity(each) not in known)
+
+    def _take_lags(self, found: GroupsAndEnds) -> None:
+        for group_id, group in found.groups.items():
+            lag = group.lag_of_all(found.ends)
+            if lag is not None:
+                self.lags.add(group_id, found.time_ms, lag)
+        if not found.failed:
+            self.lags.keep(set(found.groups))
+
+    def _take_writes(self, found: GroupsAndEnds) -> None:
+        """Records per second, of the cluster and of each topic, since the answer before; of partitions in both."""
+        before, self._ends_before = self._ends_before, found
+        if before is None or found.time_ms <= before.time_ms:
+            return
+        seconds = (found.time_ms - before.time_ms) / 1_000
+        grown: dict[str, int] = {}
+        for partition, end in found.ends.items():
+            if partition in before.ends:
+                growth = max(0, end - before.ends[partition])
+                grown[partition.topic] = grown.get(partition.topic, 0) + growth
+        for topic, count in grown.items():
+            self.writes.add(f"topic {topic}", found.time_ms, count / seconds)
+        self.writes.add(CLUSTER, found.time_ms, sum(grown.values()) / seconds)
+        self.writes.keep({CLUSTER, *(f"topic {name}" for name in self.client.cluster.topics)})
+
+
+def _identity(transition: Any) -> tuple[Any, ...]:
+    return (
+        transition.time_ms,
+        transition.topic,
+        transition.partition,
+        transition.broker_id,
+        transition.before,
+        transition.after,
+    )
+
+
+def _cost_of_views(views: Mapping[int, BrokerView]) -> float:
+    """The longest that a broker which answered worked for it, at most."""
+    return max((view.took_seconds for view in views.values() if view.directories is not None), default=0.0)

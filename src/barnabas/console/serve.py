@@ -1,0 +1,66 @@
+"""Runs the console: a client, the poller, and the pages, until it is cancelled."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from barnabas.client.client import Client
+from barnabas.client.errors import ClientTimeoutError
+from barnabas.client.settings import ClientSettings
+from barnabas.console.access import Access
+from barnabas.console.app import App
+from barnabas.console.http import HttpServer
+from barnabas.console.poller import Poller
+from barnabas.console.records_read import RecordReader
+from barnabas.kernel.host import Host
+
+REQUEST_TIMEOUT_MS: Final = 4_000
+_FIRST_ANSWER_MS: Final = 2_000
+"""How long the first page waits for the cluster; where it does not answer, pages say so."""
+
+
+async def serve(
+    host: Host,
+    bootstrap_servers: Iterable[str],
+    address: str,
+    port: int,
+    logger: logging.Logger,
+    *,
+    names: Iterable[str] = (),
+    pace: float = 1.0,
+    on_ready: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Serves pages at `address` until it is cancelled; `on_ready` is told where, as a URL. It starts whether or not a
+    broker answers.
+
+    `names` are further names that browsers may know it by; with a higher `pace` brokers are asked so many times as
+    often. Raises OSError where it cannot listen, and ValueError for bootstrap servers that are none.
+    """
+    servers = tuple(bootstrap_servers)
+    settings = ClientSettings(
+        bootstrap_servers=servers,
+        client_id="barnabas-console",
+        request_timeout_ms=REQUEST_TIMEOUT_MS,
+        api_timeout_ms=REQUEST_TIMEOUT_MS,
+    )
+    client = Client(host, settings, logger)
+    poller = Poller(client, pace=pace)
+    app = App(poller, RecordReader(client), Access(address, names), ", ".join(servers))
+    server = HttpServer(host.loop, app.answer, logger)
+    try:
+        bound = await server.start(address, port)
+        with contextlib.suppress(ClientTimeoutError):
+            await client.start(_FIRST_ANSWER_MS)
+        on_ready(f"http://{_in_url(address)}:{bound}/")
+        await poller.run()
+    finally:
+        await server.stop()
+        await poller.close()
+        await client.close()
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

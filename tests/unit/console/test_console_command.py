@@ -1,0 +1,64 @@
+"""`barnabas console`: where it listens, and where it refuses to."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_runs import run_barnabas
+from tests.support.ports import free_port
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "10.1.2.3"])
+def test_it_refuses_addresses_that_others_reach(address: str) -> None:
+    done = run_barnabas("console", "--host", address, "--port", "0")
+    assert done.status == 2
+    assert done.errors == (
+        f"barnabas console: others reach {address}, and the console has no login: use 127.0.0.1 and a tunnel, or a "
+        "proxy with a login; or say --no-login, and whoever comes sees the cluster and its records\n"
+    )
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_barnabas("console", "--port", str(port), "-b", f"127.0.0.1:{free_port()}")
+    assert done.status == 1
+    assert f"it cannot listen at 127.0.0.1:{port}" in done.errors
+    assert "--port" in done.errors
+
+
+def test_bootstrap_servers_that_are_none() -> None:
+    done = run_barnabas("console", "--port", "0", "-b", "localhost:x")
+    assert done.status == 2
+    assert "--bootstrap-server" in done.errors
+
+
+def test_it_starts_without_a_broker_and_ends_by_ctrl_c() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "barnabas.cli", "console", "--port", "0", "-b", f"127.0.0.1:{free_port()}"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("Console of 127.0.0.1:")
+        with urllib.request.urlopen(line.split()[-1], timeout=20) as page:
+            assert b"The console only reads" in page.read()
+        process.send_signal(2)
+        _, errors = process.communicate(timeout=20)
+        assert (process.returncode, errors) == (0, "")
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,156 @@
+"""Requests that are understood, and those that are not; bounds of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from barnabas.console import http
+from barnabas.console.http import BadRequestError, HttpServer, Request, Response, parse
+
+
+def test_a_request() -> None:
+    request = parse(b"GET /topics/a%2Fb%3C/0?q=x+y&q=%C3%A9&empty= HTTP/1.1\r\nHost: localhost:1\r\nX-A:  b \r\n")
+    assert request == Request(
+        "GET", ("topics", "a/b<", "0"), {"q": "é", "empty": ""}, {"host": "localhost:1", "x-a": "b"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"", 400),
+        (b"GET /", 400),
+        (b"GET / HTTP/2", 400),
+        (b"GET  / HTTP/1.1", 400),
+        (b"POST / HTTP/1.1", 405),
+        (b"DELETE /topics/flights HTTP/1.1", 405),
+        (b"GET http://localhost/ HTTP/1.1", 400),
+        (b"GET * HTTP/1.1", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example", 400),
+        (b"GET / HTTP/1.1\r\nHost : localhost", 400),
+        (b"GET / HTTP/1.1\r\n folded: yes", 400),
+        (b"GET / HTTP/1.1\r\nnothing", 400),
+        (b"GET /%ff HTTP/1.1", 400),
+        (b"GET /?" + b"a=1&" * 40 + b" HTTP/1.1", 400),
+    ],
+)
+def test_what_is_not_understood(head: bytes, status: int) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        parse(head)
+    assert caught.value.status == status
+
+
+def _with_server(body: Any, answer: Any = None) -> None:
+    async def hello(request: Request) -> Response:
+        return Response(200, "/".join(request.segments).encode())
+
+    async def run() -> None:
+        server = HttpServer(asyncio.get_running_loop(), answer or hello, logging.getLogger("tests.http"))
+        port = await server.start("127.0.0.1", 0)
+        try:
+            await body(server, port)
+        finally:
+            await server.stop()
+
+    coroutine: Coroutine[Any, Any, None] = run()
+    asyncio.run(coroutine)
+
+
+async def _exchange(port: int, *pieces: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await asyncio.wait_for(reader.read(), 10)
+    finally:
+        await _close(writer)
+
+
+async def _is_cut_off(port: int, sent: bytes) -> bool:
+    try:
+        return await _exchange(port, sent) == b""
+    except ConnectionError:
+        return True
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+def test_one_request_in_pieces_and_the_headers_of_the_answer() -> None:
+    async def body(_server: HttpServer, port: int) -> None:
+        answer = await _exchange(port, b"GET /a", b"/b HTTP/1.1\r\nHost: x", b"\r\n\r\nGET /second HTTP/1.1\r\n\r\n")
+        head, _, text = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert text == b"a/b"
+        assert b"Content-Security-Policy: default-src 'none'" in head
+        assert b"frame-ancestors 'none'" in head
+        assert b"X-Content-Type-Options: nosniff" in head
+        assert b"unsafe" not in head
+
+    _with_server(body)
+
+
+def test_head_has_the_length_and_no_body() -> None:
+    async def body(_server: HttpServer, port: int) -> None:
+        answer = await _exchange(port, b"HEAD /abc HTTP/1.1\r\n\r\n")
+        assert b"Content-Length: 3\r\n" in answer
+        assert answer.endswith(b"\r\n\r\n")
+
+    _with_server(body)
+
+
+@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\nA: " + b"b" * 20_000, b"x" * 17_000])
+def test_a_request_that_is_too_long(sent: bytes) -> None:
+    async def body(_server: HttpServer, port: int) -> None:
+        assert (await _exchange(port, sent)).startswith(b"HTTP/1.1 431 ")
+
+    _with_server(body)
+
+
+def test_a_page_that_fails_is_logged_and_answered(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(_request: Request) -> Response:
+        raise RuntimeError("a secret")
+
+    async def body(_server: HttpServer, port: int) -> None:
+        answer = await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert b"secret" not in answer
+
+    _with_server(body, fails)
+    assert "a secret" in caplog.text
+
+
+def test_a_request_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 0.05)
+
+    async def body(server: HttpServer, port: int) -> None:
+        assert await _is_cut_off(port, b"GET / HTTP/1.1\r\n")
+        assert server.connections == {}
+
+    _with_server(body)
+
+
+def test_connections_beyond_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+
+    async def body(server: HttpServer, port: int) -> None:
+        _, first = await asyncio.open_connection("127.0.0.1", port)
+        while not server.connections:
+            await asyncio.sleep(0)
+        assert await _is_cut_off(port, b"GET / HTTP/1.1\r\n\r\n")
+        await _close(first)
+        while server.connections:
+            await asyncio.sleep(0)
+        assert b"200 OK" in await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+
+    _with_server(body)

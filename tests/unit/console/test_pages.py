@@ -1,0 +1,204 @@
+"""Every page, of a cluster in this process."""
+
+from __future__ import annotations
+
+import html.parser
+import re
+import time
+from urllib.parse import quote
+
+import pytest
+
+from barnabas.testing import KafkaCluster
+from tests.support.running_console import PACE, RunningConsole
+from tests.unit.console.conftest import EVIL, GROUP
+
+GROUP_PATH = f"/groups/{quote(GROUP, safe='')}"
+PAGES = (
+    "/",
+    "/brokers",
+    "/brokers/1",
+    "/topics",
+    "/topics/flights",
+    "/topics/flights/0",
+    "/controller",
+    "/groups",
+    GROUP_PATH,
+    "/reassignments",
+    "/transactions",
+    "/messages",
+    "/messages?topic=flights",
+    "/messages?topic=flights&partition=1",
+)
+VOID = {"meta", "link", "input", "br"}
+
+
+class _Checked(html.parser.HTMLParser):
+    """Elements that are opened and closed in order, and what would run or come from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.wrong: list[str] = []
+        self.links: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name.startswith("on") or name == "style":
+                self.wrong.append(f"{name} of {tag}")
+            if name in {"src", "href", "action"} and not (value or "").startswith(("/", "#")):
+                self.wrong.append(f"{name}={value}")
+            if name == "id":
+                self.ids.append(value or "")
+            if name == "href" and tag == "a":
+                self.links.add(value or "")
+        if tag == "script" and ("src", "/static/console.js") not in attrs:
+            self.wrong.append("a script")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"</{tag}>")
+
+
+def _checked(text: str) -> _Checked:
+    checked = _Checked()
+    checked.feed(text)
+    assert checked.wrong == []
+    assert checked.open == []
+    assert len(checked.ids) == len(set(checked.ids))
+    return checked
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_well_formed_and_runs_nothing_of_others(console: RunningConsole, path: str) -> None:
+    answer = console.get(path)
+    assert answer.status == 200
+    _checked(answer.text)
+    assert EVIL not in answer.text
+    assert "only reads" in answer.text
+    assert "stale" not in answer.text
+
+
+def test_every_link_of_every_page_leads_somewhere(console: RunningConsole) -> None:
+    links = set().union(*(_checked(console.get(path).text).links for path in PAGES))
+    assert {"/topics/flights/1", "/brokers/3", GROUP_PATH} <= links
+    wrong = [each for each in sorted(links) if not each.startswith("#") and console.get(each).status != 200]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nope", "/brokers/9", "/brokers/x", "/topics/none", "/topics/flights/2", "/topics/flights/-1", "/groups/none",
+        "/messages?topic=none", "/messages?topic=flights&partition=7", "/static/nope.css", "/static/../http.py",
+        "/messages/flights", f"/topics/{quote(EVIL, safe='')}",
+    ],
+)  # fmt: skip
+def test_what_is_not_there(console: RunningConsole, path: str) -> None:
+    answer = console.get(path)
+    assert answer.status == 404
+    assert EVIL not in answer.text
+
+
+def test_the_overview_has_the_figures(console: RunningConsole) -> None:
+    said = console.get("/").words
+    assert "Brokers 3" in said
+    assert re.search(r"Topics [34] ", said)
+    assert "Under-replicated 0 partitions" in said
+    assert "Lag of groups 20 records" in said
+    assert "What the console asks the brokers" in said
+
+
+def test_a_group_has_its_lag(console: RunningConsole) -> None:
+    said = console.get(GROUP_PATH).words
+    assert "Lag 20 records" in said
+    assert "flights 0 100 120 20 -" in said
+
+
+def test_a_transaction_that_is_open(console: RunningConsole) -> None:
+    said = console.get("/transactions").words
+    assert "Ongoing" in said
+    assert "money-0" in said
+
+
+def test_the_controller_says_what_it_did(console: RunningConsole) -> None:
+    said = console.get("/controller").words
+    assert "State changes, the newest first" in said
+    assert "flights-0" in said
+    assert "ActiveControllerCount 1" in said
+
+
+def test_topics_are_found_by_a_part_of_their_name(console: RunningConsole) -> None:
+    said = console.get("/topics?q=FLI").words
+    assert "1 topic with FLI in the name" in said
+    assert "money" not in said
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "last", "count"),
+    [
+        ("", "119", "70", 50),
+        ("count=2", "119", "118", 2),
+        ("from=oldest&count=3", "0", "2", 3),
+        ("from=offset&at=50&count=2", "50", "51", 2),
+        ("from=offset&at=1000", None, None, 0),
+        ("from=time&at=2020-01-01&count=1", "0", "0", 1),
+        ("from=time&at=2999-01-01T00:00:00Z", None, None, 0),
+        ("q=VALUE+11", "119", "11", 11),
+        ("from=oldest&q=UA7&count=100", "7", "79", 11),
+        ("q=nothing+has+this", None, None, 0),
+        ("count=0", "119", "119", 1),
+    ],
+)
+def test_records_from_where_the_address_says(
+    console: RunningConsole, query: str, first: str | None, last: str | None, count: int
+) -> None:
+    answer = console.get(f"/messages?topic=flights&partition=0&{query}")
+    assert answer.status == 200
+    offsets = re.findall(r'data-label="Offset" class="number"><a [^>]*>([\d,]+)</a>', answer.text)
+    assert len(offsets) == count
+    assert (offsets[0] if offsets else None) == first
+    assert (offsets[-1] if offsets else None) == last
+
+
+@pytest.mark.parametrize("query", ["from=offset&at=x", "from=offset", "from=time&at=yesterday", "from=elsewhere"])
+def test_an_address_that_makes_no_sense(console: RunningConsole, query: str) -> None:
+    assert console.get(f"/messages?topic=flights&{query}").status == 400
+
+
+def test_records_of_all_kinds_are_shown_as_what_they_are(console: RunningConsole) -> None:
+    answer = console.get("/messages?topic=flights&partition=1")
+    assert "0000  ff 00 01" in answer.text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[31m\\u202e" in answer.text
+    assert '<span class="faint">null</span>' in answer.text
+    assert '<span class="faint">empty</span>' in answer.text
+    assert "10,000 bytes in all" in answer.text
+    assert "00f0  f0 f1" in answer.text
+    assert "1,024 bytes in all" in answer.text
+
+
+def test_rebinding_and_other_methods_get_nothing(console: RunningConsole) -> None:
+    assert console.get("/", headers={"Host": "evil.example"}).status == 421
+    assert console.get("/topics", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}).status == 403
+    assert console.get("/", method="POST").status == 405
+    assert console.get("/static/console.js").status == 200
+
+
+def test_viewers_cost_the_brokers_nothing(cluster: KafkaCluster, console: RunningConsole) -> None:
+    """However many look, each broker is asked for its groups once in an interval."""
+    visits, each = 0, 10_000
+    cluster.delay_requests("ListGroups", 0.001, count=each, client_id="barnabas-console")
+    began = time.monotonic()
+    while visits < 200 or (cluster.requests_to_fail("ListGroups") == 3 * each and time.monotonic() - began < 30):
+        assert console.get("/groups").status == 200
+        visits += 1
+    passed = time.monotonic() - began
+    asked = 3 * each - cluster.requests_to_fail("ListGroups")
+    cluster.clear_faults()
+    assert 0 < asked <= 3 * (passed * PACE / 5 + 2) < 3 * visits
