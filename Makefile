@@ -99,6 +99,10 @@ test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything fo
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
 	@$(BIN)/pytest tests/spark --timeout 600
 
+.PHONY: test-console
+test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies and comes back
+	@$(BIN)/pytest tests/browser
+
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars

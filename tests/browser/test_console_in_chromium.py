@@ -1,0 +1,260 @@
+"""The console in headless Chromium: each page in both widths and themes, while a broker dies and comes back.
+
+With BARNABAS_PICTURES set to a folder, the pictures of docs/console.md are put there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from barnabas.testing import KafkaCluster
+from tests.support.browser import Browser, browser_path
+from tests.support.running_console import RunningConsole
+
+pytestmark = pytest.mark.skipif(
+    browser_path() is None, reason="there is no Chromium: install it (Debian: apt-get install chromium)"
+)
+
+DESKTOP, PHONE = (1280, 860), (390, 844)
+DRESSES = [(size, theme) for size in (DESKTOP, PHONE) for theme in ("light", "dark")]
+PAGES = (
+    "",
+    "brokers",
+    "brokers/2",
+    "topics",
+    "topics/flights",
+    "topics/flights/0",
+    "controller",
+    "groups",
+    "groups/delays",
+    "reassignments",
+    "transactions",
+    "messages?topic=flights&count=20",
+    "messages?topic=airports",
+)
+SECONDS_MAX = 2.0
+PICTURES = os.environ.get("BARNABAS_PICTURES")
+# The elements with text of their own whose contrast is below what WCAG 2 wants (4.5, or 3 for large text).
+TOO_FAINT = """(() => {
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0);
+  const behind = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const found = rgb(getComputedStyle(each).backgroundColor);
+      if (found.length < 4 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const each of document.querySelectorAll("body *")) {
+    const own = [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    if (!own || !each.getClientRects().length || each.closest("option, .skip, datalist")) continue;
+    const style = getComputedStyle(each);
+    const ink = each.ownerSVGElement ? style.fill : style.color;
+    const [a, b] = [light(rgb(ink)), light(behind(each))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    const size = parseFloat(style.fontSize);
+    const isLarge = size >= 24 || (size >= 18.66 && style.fontWeight >= 600);
+    if (ratio < (isLarge ? 3 : 4.5)) found.push(each.tagName + "." + each.className + ": " + ratio.toFixed(2));
+  }
+  return [...new Set(found)];
+})()"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    """Three brokers; records of flights are written all the time, and group delays reads some of them."""
+    with KafkaCluster(brokers=3, session_timeout_ms=4_000) as running:
+        running.create_topic("flights", partitions=6, replication_factor=3)
+        running.create_topic("airports", partitions=3, replication_factor=3)
+        stop = threading.Event()
+        worker = threading.Thread(target=_work, args=(running.bootstrap_servers, stop))
+        worker.start()
+        try:
+            yield running
+        finally:
+            stop.set()
+            worker.join(30)
+
+
+@pytest.fixture(scope="module")
+def console(cluster: KafkaCluster) -> Iterator[RunningConsole]:
+    """Its console."""
+    with RunningConsole(cluster.bootstrap_servers) as running:
+        running.wait_for("/groups/delays", "Stable")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The browser that the tests share."""
+    with Browser() as running:
+        yield running
+
+
+@pytest.fixture
+def browser(chromium: Browser, console: RunningConsole) -> Iterator[Browser]:
+    """The browser, which has complained of nothing, and asked nobody but the console."""
+    chromium.complaints.clear()
+    chromium.asked_for.clear()
+    yield chromium
+    assert chromium.complaints == []
+    assert [url for url in chromium.asked_for if not url.startswith((console.url, "about:"))] == []
+    chromium.ask("localStorage.clear()")
+    chromium.go("about:blank")
+
+
+def test_every_page_while_a_broker_dies_and_comes_back(
+    cluster: KafkaCluster, console: RunningConsole, browser: Browser
+) -> None:
+    console.wait_for("/", "All is well.")
+    _look_at_all(browser, console)
+    # A page that is open sees the broker go, and come back.
+    browser.dress(*DESKTOP, "light")
+    browser.go(console.url)
+    browser.ask("document.getElementById('questions').open = true")
+    cluster.kill(2)
+    cluster.expire_session(2)
+    browser.wait_for("document.body.innerText.includes('broker 2 has 1')")
+    assert browser.ask("document.getElementById('questions').open") is True
+    console.wait_for("/groups", "delays")
+    _look_at_all(browser, console)
+    _picture(browser, console, "", "console-overview.png", DESKTOP, "light")
+    _picture(browser, console, "", "console-phone.png", PHONE, "dark")
+    browser.go(console.url + "topics/flights/0")
+    cluster.start_broker(2)
+    browser.wait_for("!document.querySelector('main dl .warning')", 30)
+    console.wait_for("/", "Under-replicated 0 partitions")
+    _look_at_all(browser, console, ("", "brokers/2", "topics/flights/0"))
+    _picture(browser, console, "topics/flights/0", "console-partition.png", DESKTOP, "dark")
+    _picture(browser, console, "groups/delays", "console-group.png", DESKTOP, "light")
+
+
+def test_the_keyboard_is_enough(console: RunningConsole, browser: Browser) -> None:
+    browser.dress(*DESKTOP, "light")
+    browser.go(console.url)
+    browser.press("3")
+    browser.wait_for("location.pathname === '/topics' && document.readyState === 'complete'")
+    browser.press("/")
+    assert browser.ask("document.activeElement.name") == "q"
+    assert browser.ask("document.activeElement.value") == ""
+    browser.press("2")
+    assert browser.ask("document.activeElement.value + location.pathname") == "2/topics"
+    browser.go(console.url + "topics")
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    assert browser.ask("document.activeElement.className") == "skip"
+    browser.call(
+        "Input.dispatchKeyEvent", type="keyDown", key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13
+    )
+    browser.wait_for("document.activeElement.id === 'main'")
+    # The theme is remembered, and goes before the system's.
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = browser.ask(background)
+    browser.press("t")
+    browser.press("t")
+    assert browser.ask("document.documentElement.dataset.theme") == "dark"
+    assert browser.ask(background) != light
+    browser.go(console.url)
+    assert browser.ask("document.getElementById('theme').textContent") == "Theme: dark"
+
+
+def test_a_link_that_is_shared_shows_the_same(console: RunningConsole, browser: Browser) -> None:
+    browser.dress(*DESKTOP, "light")
+    browser.go(console.url + "messages?topic=airports")
+    browser.ask("document.querySelector('select').value = 'oldest'")
+    browser.ask("document.querySelector('input[name=count]').value = '1'")
+    browser.ask("document.querySelector('form button').click()")
+    browser.wait_for("location.search.includes('from=oldest') && document.readyState === 'complete'")
+    address, said = browser.ask("location.href"), browser.text()
+    browser.go(address)
+    assert browser.text() == said
+    assert "1 record" in said
+
+
+def test_nothing_moves_under_somebody_who_writes(console: RunningConsole, browser: Browser) -> None:
+    browser.dress(*DESKTOP, "light")
+    browser.go(console.url + "topics")
+    browser.ask("document.getElementById('q').value = 'fli'")
+    browser.ask("document.getElementById('q').focus()")
+    asked = len(browser.asked_for)
+    # It looks whether the page is seen each time before it fetches it again.
+    browser.ask(
+        "Object.defineProperty(document, 'visibilityState', {get() { window.looks = (window.looks || 0) + 1; "
+        "return 'visible'; }})"
+    )
+    browser.wait_for("window.looks > 1")
+    assert browser.asked_for[asked:] == []
+    assert browser.ask("document.getElementById('q').value") == "fli"
+
+
+def test_a_console_that_has_ended_is_told_of(cluster: KafkaCluster, chromium: Browser) -> None:
+    chromium.complaints.clear()
+    with RunningConsole(cluster.bootstrap_servers) as console:
+        console.wait_for("/", "Topics")
+        chromium.dress(*PHONE, "dark")
+        chromium.go(console.url)
+    chromium.wait_for("document.getElementById('lost').innerText.includes('does not answer')")
+    assert "UTC" in chromium.text()
+    assert chromium.complaints
+    assert all("ERR_CONNECTION_REFUSED" in each for each in chromium.complaints)
+    chromium.go("about:blank")
+
+
+# Inside.
+
+
+def _look_at_all(browser: Browser, console: RunningConsole, pages: Sequence[str] = PAGES) -> None:
+    for size, theme in DRESSES:
+        browser.dress(*size, theme)
+        for page in pages:
+            where = f"/{page} at {size[0]} pixels, {theme}"
+            # One that is slow because something else ran is quick the next time.
+            assert any(browser.go(console.url + page) <= SECONDS_MAX for _ in range(3)), f"{where} is slow"
+            assert browser.ask("document.documentElement.scrollWidth - innerWidth") <= 0, f"{where} is too wide"
+            assert browser.ask(TOO_FAINT) == [], where
+            assert browser.ask("document.querySelectorAll('h1').length") == 1, where
+            assert browser.complaints == [], where
+
+
+def _picture(
+    browser: Browser, console: RunningConsole, page: str, name: str, size: tuple[int, int], theme: str
+) -> None:
+    if PICTURES is None:
+        return
+    browser.dress(*size, theme)
+    browser.go(console.url + page)
+    (Path(PICTURES) / name).write_bytes(browser.picture())
+
+
+def _work(servers: str, stop: threading.Event) -> None:
+    """Writes and reads until it is told to stop."""
+    quiet = {"bootstrap.servers": servers, "log_level": 0}
+    producer = confluent_kafka.Producer(quiet)
+    for number, name in enumerate(("EWR", "JFK", "LGA")):
+        value = f'{{"airport": "{name}", "city": "New York", "runways": {number + 2}}}'
+        producer.produce("airports", value, key=name, partition=0, headers={"source": b"timetable"})
+    producer.produce("airports", bytes(range(64)), key=b"\xff\x00\x01", partition=0)
+    producer.produce("airports", None, key="IDL", partition=0)
+    producer.flush(30)
+    consumer = confluent_kafka.Consumer(
+        {**quiet, "group.id": "delays", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
+    )
+    consumer.subscribe(["flights"])
+    turn = 0
+    while not stop.wait(0.1):
+        turn += 1
+        for number in range(20 + 15 * (turn // 20 % 3)):
+            producer.produce("flights", f'{{"carrier": "UA", "delay": {number}}}', key=f"UA{number}")
+        producer.poll(0)
+        for _ in range(20 + turn // 30 % 4 * 10):
+            consumer.poll(0)
+    producer.flush(10)
+    consumer.close()
