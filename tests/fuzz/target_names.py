@@ -11,5 +11,6 @@ TARGET_NAMES: Final = (
     "coordinator-files",
     "coordinator-frames",
     "znodes",
+    "logins",
     "pipelines",
 )

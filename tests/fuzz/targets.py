@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.fuzz.coordinator import check_coordinator_files, check_coordinator_frames, coordinator_seeds, frame_seeds
 from tests.fuzz.log_files import check_log_files, log_file_seeds
+from tests.fuzz.logins import check_login, login_seeds
 from tests.fuzz.pipeline_files import check_pipeline_file, pipeline_seeds
 from tests.fuzz.record_batches import check_records, record_seeds
 from tests.fuzz.wire_messages import check_message, message_seeds
@@ -47,6 +48,7 @@ TARGETS: Final[dict[str, Target]] = {
     "coordinator-files": Target(check_coordinator_files, coordinator_seeds, ("barnabas.coordination.embedded",)),
     "coordinator-frames": Target(check_coordinator_frames, frame_seeds, ("barnabas.coordination",)),
     "znodes": Target(check_znode, znode_seeds, ("barnabas.coordination.layout", "json")),
+    "logins": Target(check_login, login_seeds, ("barnabas.sasl",)),
     "pipelines": Target(
         check_pipeline_file,
         pipeline_seeds,

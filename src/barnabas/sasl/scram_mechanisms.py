@@ -19,7 +19,7 @@ ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 1_000_000
 """More are refused by a client: whoever answers in a server's place would keep it busy."""
 _AT_ONCE: Final = 16_384
-_PER_STEP: Final = 4096
+_PER_STEP: Final = 2048
 _FIELDS: Final = ("salt", "stored_key", "server_key", "iterations")
 _WHOLE_NUMBER: Final = re.compile(r"\+?[0-9]{1,10}")
 
@@ -65,11 +65,11 @@ class ScramMechanism(enum.Enum):
         """As `salted_password`, of any number of iterations, without holding the loop."""
         if iterations <= _AT_ONCE:
             return self.salted_password(password, salt, iterations)
-        key = password.encode()
-        block = self.hmac(key, salt + b"\0\0\0\1")
+        key, digest, name = password.encode(), hmac.digest, self.hash_name
+        block = digest(key, salt + b"\0\0\0\1", name)
         result = int.from_bytes(block)
         for done in range(1, iterations):
-            block = self.hmac(key, block)
+            block = digest(key, block, name)
             result ^= int.from_bytes(block)
             if done % _PER_STEP == 0:
                 yield
