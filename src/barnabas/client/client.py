@@ -19,7 +19,6 @@ from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.link.limits import LinkLimits
-from barnabas.link.login import LinkLogin
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -48,7 +47,12 @@ class Client:
         self.timers = Timers(host.loop)
         limits = LinkLimits(frame_bytes_max=settings.response_bytes_max)
         context = LinkContext.of(host.loop, self.timers, limits, logger)
-        login = None if settings.login is None else LinkLogin(settings.login, host.entropy)
+        login = None
+        if settings.login is not None:
+            # With SASL behind it, which a client that does not log in need not load.
+            from barnabas.link.login import LinkLogin
+
+            login = LinkLogin(settings.login, host.entropy)
         self.connections = Connections(context, host.random, settings.client_id, settings.outgoing, login)
         self.metadata = Metadata(host, self.timers, self.connections, settings, logger)
         self._silent: dict[int, float] = {}

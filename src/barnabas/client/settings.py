@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.client.assignors import RANGE, Assignor
 from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
-from barnabas.sasl.mechanisms import Login
 from barnabas.wire.compression_types import NO_COMPRESSION, Compression
+
+if TYPE_CHECKING:
+    from barnabas.sasl.mechanisms import Login
 
 REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
