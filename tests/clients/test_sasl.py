@@ -20,8 +20,13 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     NewTopic,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
@@ -314,3 +319,39 @@ def test_no_broker_has_a_secret_in_its_log(cluster: SaslCluster) -> None:
         assert PASSWORD not in text
         assert "brokers' own" not in text
         assert "stored_key" not in text
+
+
+def test_who_has_logged_in_may_do_what_acls_say(tmp_path: Path) -> None:
+    overrides = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:broker;User:ANONYMOUS",  # the listener without a login is the test's own
+        "auto.create.topics.enable": "false",
+    }
+
+    def outcome(cluster: SaslCluster, mechanism: str, topic: str) -> str | None:
+        """None when a record is taken, else the name of the error."""
+        producer = Producer(confluent(cluster.sasl_servers, mechanism))
+        errors: list[KafkaError | None] = []
+        producer.produce(topic, b"x", on_delivery=lambda error, _message: errors.append(error))
+        assert producer.flush(TIMEOUT_SECONDS) == 0
+        (error,) = errors
+        return None if error is None else str(error.name())
+
+    with sasl_cluster(tmp_path, 2, **overrides) as cluster:
+        set_password(cluster, USER, PASSWORD)
+        allowed, other = make_topic(cluster, "allowed"), make_topic(cluster, "other")
+        binding = AclBinding(
+            *(ResourceType.TOPIC, allowed, ResourcePatternType.LITERAL),
+            *(f"User:{USER}", "*", AclOperation.WRITE, AclPermissionType.ALLOW),
+        )
+        client = administrator(cluster)
+        for future in client.create_acls([binding]).values():
+            future.result(TIMEOUT_SECONDS)
+        for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+            wait_until(
+                lambda: outcome(cluster, mechanism, allowed) is None,  # noqa: B023 - called in this turn
+                "the ACL counts",
+                TIMEOUT_SECONDS,
+                cluster.log_tails,
+            )
+            assert outcome(cluster, mechanism, other) == "TOPIC_AUTHORIZATION_FAILED"
