@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
@@ -47,6 +47,15 @@ _POSITION_MS: Final = 100
 """It is known but while a leader is sought or a start is asked for."""
 _APPLIED_PER_POLL: Final = 200
 _WAIT_SECONDS: Final = 30.0
+
+
+class _Access(NamedTuple):
+    """The client of one connection to the cluster, and what is made of it."""
+
+    client: Client
+    admin: Admin
+    consumer: Consumer
+    producer: Producer
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +95,8 @@ class MetadataTopic:
         """The offset of the next record, by partition that is read."""
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._producer: Producer | None = None
-        self._consumer: Consumer | None = None
+        self._access: _Access | None = None
         self._partition_count = settings.metadata_partitions
-        self._client: Client | None = None
         self._topic_id: bytes = ZERO_UUID
         """Of the life of the topic that `_read_to` is about; zeros before the first."""
         self._unread: list[_Unread] = []
@@ -108,26 +115,28 @@ class MetadataTopic:
         ClientError and KafkaError."""
         async with asyncio.timeout(_WAIT_SECONDS):
             while True:
-                number, client, consumer, _ = await self._ready(partition)
+                number, access = await self._ready(partition)
                 topic_id = self._topic_id
                 place = TopicPartition(REMOTE_LOG_METADATA_TOPIC, number)
-                end_offset = (await consumer.end_offsets([place]))[place]
+                end_offset = (await access.consumer.end_offsets([place]))[place]
                 # The end may be that of a topic which was made since: of which life it is, is asked after it.
-                await client.metadata.update()
-                if not self._is_made_again(client) and await self._read_up_to(number, end_offset, topic_id):
+                described = await access.admin.describe_topics([REMOTE_LOG_METADATA_TOPIC])
+                is_same = described[REMOTE_LOG_METADATA_TOPIC].topic_id in (ZERO_UUID, topic_id)
+                if is_same and await self._read_up_to(number, end_offset, topic_id):
                     return self.cache(partition)
-                await self._life_after(topic_id)
+                access.client.metadata.request_update()
+                await self._wait()
 
     async def publish(self, metadata: RemoteLogMetadata) -> None:
         """Writes what is to be known; returns when this broker has read it. Raises TimeoutError, ClientError and
         KafkaError, and then it may have been written or not."""
         value = encode_metadata(metadata)
         async with asyncio.timeout(_WAIT_SECONDS):
-            number, _, _, producer = await self._ready(partition_of(metadata))
+            number, access = await self._ready(partition_of(metadata))
             unread = _Unread(number, value)
             self._unread.append(unread)
             try:
-                written = await producer.send_and_wait(
+                written = await access.producer.send_and_wait(
                     ProducerRecord(REMOTE_LOG_METADATA_TOPIC, value, partition=number)
                 )
                 # Its offset alone says nothing where the topic was made again: one as high was read in its former life.
@@ -143,19 +152,19 @@ class MetadataTopic:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
-    async def _ready(self, partition: TopicIdPartition) -> tuple[int, Client, Consumer, Producer]:
+    async def _ready(self, partition: TopicIdPartition) -> tuple[int, _Access]:
         """The partition of the topic that tells of it, which is being read when this returns."""
         if self._task is None:
             self._task = self._host.loop.create_task(self._run(), name="remote-log-metadata")
         self.cache(partition)
         while True:
-            client, consumer, producer = self._client, self._consumer, self._producer
-            if client is not None and consumer is not None and producer is not None:
+            access = self._access
+            if access is not None:
                 # How many partitions there are is known from then on.
                 number = metadata_partition(partition, self._partition_count)
                 self._needed.add(number)
                 if number in self._read_to:
-                    return number, client, consumer, producer
+                    return number, access
             await self._wait()
 
     async def _read_up_to(self, number: int, end_offset: int, topic_id: bytes) -> bool:
@@ -165,10 +174,6 @@ class MetadataTopic:
                 return True
             await self._wait()
         return False
-
-    async def _life_after(self, topic_id: bytes) -> None:
-        while self._topic_id == topic_id:
-            await self._wait()
 
     async def _wait(self) -> None:
         await self._news.wait()
@@ -186,7 +191,7 @@ class MetadataTopic:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, reading goes on
                 self._logger.warning("Reading %s failed; trying again: %s", REMOTE_LOG_METADATA_TOPIC, error)
-            self._client = self._producer = self._consumer = None
+            self._access = None
             await self._timers.sleep(_AGAIN_MS)
 
     async def _read(self) -> None:
@@ -206,12 +211,13 @@ class MetadataTopic:
             bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata", login=self._login
         )
         client = await stack.enter_async_context(Client(self._host, settings, self._logger))
-        await self._create_topic(client)
+        admin = Admin(client)
+        await self._create_topic(client, admin)
         producer = await stack.enter_async_context(Producer(client, ProducerSettings()))
         consumer = await stack.enter_async_context(
             Consumer(client, ConsumerSettings(offset_reset=OffsetReset.EARLIEST, auto_commit=False))
         )
-        self._client, self._producer, self._consumer = client, producer, consumer
+        self._access = _Access(client, admin, consumer, producer)
         self._tell()
         while True:
             if self._needed != self._assigned:
@@ -252,7 +258,7 @@ class MetadataTopic:
                 place = TopicPartition(REMOTE_LOG_METADATA_TOPIC, number)
                 self._read_to[number] = await consumer.position(place, _POSITION_MS)
 
-    async def _create_topic(self, client: Client) -> None:
+    async def _create_topic(self, client: Client, admin: Admin) -> None:
         settings = self._settings
         topic = NewTopic(
             REMOTE_LOG_METADATA_TOPIC,
@@ -260,7 +266,6 @@ class MetadataTopic:
             replication_factor=settings.metadata_replication_factor,
             configs={"cleanup.policy": "delete", "retention.ms": str(settings.metadata_retention_ms)},
         )
-        admin = Admin(client)
         try:
             await admin.create_topics([topic])
         except KafkaError as error:
