@@ -209,7 +209,7 @@ class RemoteReads:
         upper = (await self._indexes_of(segment)).end_offset_of(end_position) or segment.end_offset + 1
         found: list[AbortedTransaction] = []
         each: RemoteLogSegmentMetadata | None = segment
-        following = offset
+        following = max(offset, segment.start_offset)  # a segment may have no record at its last offsets
         while each is not None:
             indexes = await self._indexes_of(each)
             end_offset = agreed_end_offset(each, log.leader_epochs, log.log_end_offset, following)

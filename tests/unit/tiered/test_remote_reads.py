@@ -187,6 +187,16 @@ def test_a_reader_of_committed_records_looks_no_further_than_open_transactions_g
     run(body)
 
 
+def test_what_was_aborted_is_told_where_the_segment_before_has_nothing_at_the_offset(run: Run) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        await fill_with_aborted(tiered)
+        second = tiered.cache.segments()[1]
+        found = await tiered.reads._aborted(tiered.log, second, second.start_offset - 1, second.size_bytes)
+        assert [each.first_offset for each in found] == [12]
+
+    run(body)
+
+
 def test_what_was_aborted_in_records_that_the_log_has_lost_is_not_told(run: Run) -> None:
     """In what the log has in their place it may have been committed."""
 
