@@ -13,7 +13,12 @@ from typing import Final
 
 from barnabas.kernel.host import Files
 from barnabas.log.producers.batch_headers import marker_in
-from barnabas.log.producers.producer_snapshot import format_snapshot, parse_snapshot
+from barnabas.log.producers.producer_snapshot import (
+    CorruptSnapshotError,
+    ProducerSnapshotEntry,
+    format_snapshot,
+    parse_snapshot,
+)
 from barnabas.log.producers.producer_state import ProducerState
 from barnabas.log.segments.batch_scan import scan_batches
 from barnabas.tiered.storage import open_store, put_file, read_local
@@ -39,12 +44,12 @@ class CopyWork:
     """The text of a leader epoch checkpoint."""
     snapshot_path: str
     """The snapshot of producers at the segment's end, which may be missing after a crash."""
-    former_snapshot_path: str
-    """The last one before."""
-    former_offset: int
-    """Up to where that one is; or where the local log starts, if there is none."""
+    former_snapshots: tuple[tuple[str, int], ...]
+    """Path and offset of the last ones before, the latest first; a crash may have taken or torn any."""
     replayed: tuple[tuple[str, int], ...]
-    """Path and size of the segments from there on, to the segment itself."""
+    """Path and size of the segments from the oldest of these on, to the segment itself."""
+    is_all_replayed: bool
+    """These are all that there are locally: so no snapshot is needed."""
     snapshot_name: str
     expiration_ms: int
     transaction_timeout_max_ms: int
@@ -56,7 +61,7 @@ class CopyWork:
     @classmethod
     def decode(cls, data: bytes) -> CopyWork:
         fields = json.loads(data)
-        for name in ("others", "replayed"):
+        for name in ("others", "former_snapshots", "replayed"):
             fields[name] = tuple(tuple(each) for each in fields[name])
         return cls(**fields)
 
@@ -75,7 +80,7 @@ def perform_copy(files: Files, work: CopyWork) -> None:
             put_file(store, name, files, path)
         else:
             store.put(name, [])
-    if files.exists(work.snapshot_path):
+    if _read_snapshot(files, work.snapshot_path) is not None:
         put_file(store, work.snapshot_name, files, work.snapshot_path)
     else:
         store.put(work.snapshot_name, [_made_snapshot(files, work)])
@@ -83,19 +88,35 @@ def perform_copy(files: Files, work: CopyWork) -> None:
     put_file(store, work.log_name, files, work.log_path, work.log_bytes)
 
 
+def _read_snapshot(files: Files, path: str) -> list[ProducerSnapshotEntry] | None:
+    """None where a crash has taken or torn it."""
+    try:
+        return parse_snapshot(read_local(files, path))
+    except (FileNotFoundError, CorruptSnapshotError):
+        return None
+
+
 def _made_snapshot(files: Files, work: CopyWork) -> bytes:
-    """The producers at the segment's end, from the last snapshot before: a crash may have taken later ones."""
+    """The producers at the segment's end, from the last snapshot that there is. Raises CorruptSnapshotError where there
+    is none, and not everything before is at hand: of a transaction that nobody knows nobody would know that it is
+    open."""
     state = ProducerState(work.expiration_ms, work.transaction_timeout_max_ms)
-    state.clear(work.former_offset)
-    if files.exists(work.former_snapshot_path):
-        entries = parse_snapshot(read_local(files, work.former_snapshot_path))
-        state.load(entries, work.former_offset, work.now_ms)
+    from_offset = 0
+    for path, offset in work.former_snapshots:
+        entries = _read_snapshot(files, path)
+        if entries is not None:
+            state.load(entries, offset, work.now_ms)
+            from_offset = offset
+            break
+    else:
+        if not work.is_all_replayed:
+            raise CorruptSnapshotError(f"no snapshot of producers before {work.log_path} can be read")
 
     for path, size_bytes in work.replayed:
         descriptor = files.open(path, os.O_RDONLY)
         try:
             for _, batch in scan_batches(files, descriptor, 0, size_bytes):
-                if isinstance(batch, RecordBatch) and batch.last_offset >= work.former_offset:
+                if isinstance(batch, RecordBatch) and batch.last_offset >= from_offset:
                     state.replay(batch.header, marker_in(batch))
         finally:
             files.close(descriptor)

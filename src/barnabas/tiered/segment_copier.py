@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _KILL_SIGNAL: Final = 9
 _COPY_SECONDS: Final = 300
+_FORMER_SNAPSHOTS_MAX: Final = 4
+_REPLAYED_MAX: Final = 100
+"""With no more segments than that, all may be read again for a snapshot."""
 _COPY_BYTES_PER_SECOND: Final = 256 * 1024
 """How long a copy may take: a storage that hangs must not keep the other partitions waiting for ever."""
 
@@ -151,7 +154,10 @@ class SegmentCopier:
         def name(kind: ObjectKind) -> str:
             return object_name(metadata, kind)
 
-        former_offset = log.last_producer_snapshot(segment.base_offset)
+        formers = log.last_producer_snapshots(segment.base_offset, _FORMER_SNAPSHOTS_MAX)
+        first_offset = log.segments.first.base_offset
+        is_short = len(log.segments) <= _REPLAYED_MAX
+        replayed = log.segments.from_offset(first_offset if is_short or not formers else formers[-1])
         return CopyWork(
             url=settings.url,
             options=settings.options,
@@ -166,14 +172,12 @@ class SegmentCopier:
             epochs_name=name(ObjectKind.LEADER_EPOCHS),
             epochs=format_epochs(epochs_before(log.leader_epochs, end_offset)).decode(),
             snapshot_path=log.producer_snapshot_path(end_offset),
-            former_snapshot_path=log.producer_snapshot_path(former_offset),
-            former_offset=former_offset,
+            former_snapshots=tuple((log.producer_snapshot_path(offset), offset) for offset in formers),
             replayed=tuple(
                 (each.path, each.size_bytes)
-                for each in takewhile(
-                    lambda each: each.base_offset <= segment.base_offset, log.segments.from_offset(former_offset)
-                )
+                for each in takewhile(lambda each: each.base_offset <= segment.base_offset, replayed)
             ),
+            is_all_replayed=replayed[0].base_offset == first_offset,
             snapshot_name=name(ObjectKind.PRODUCER_SNAPSHOT),
             expiration_ms=settings.producer_id_expiration_ms,
             transaction_timeout_max_ms=settings.transaction_timeout_max_ms,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from barnabas.log.manager.retention import delete_old_segments
+from barnabas.tiered import segment_copier
 from barnabas.tiered.object_names import ObjectKind, object_name
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.record_validation import AppendOrigin
@@ -95,7 +98,8 @@ def test_a_snapshot_that_is_made_anew_has_the_producers_of_the_segment_and_no_ot
     run(body)
 
 
-def test_a_snapshot_is_made_anew_from_the_last_one_however_long_ago_that_was(run: Run) -> None:
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_snapshot_is_made_anew_from_the_last_one_however_long_ago_that_was(run: Run, is_torn: bool) -> None:
     """It says which transactions are open, and so how far a reader of committed records must look."""
 
     async def body(tiered: TieredBroker) -> None:
@@ -115,13 +119,44 @@ def test_a_snapshot_is_made_anew_from_the_last_one_however_long_ago_that_was(run
         )
         await commit(tiered)
         bases = [segment.base_offset for segment in log.segments]
+        files = tiered.host.files
         for lost in bases[2:4]:
-            tiered.host.files.unlink(log.producer_snapshot_path(lost))
-            log._local_log._snapshots.discard(lost)
+            path = log.producer_snapshot_path(lost)
+            if is_torn:
+                descriptor = files.open(path, os.O_RDWR)
+                files.truncate(descriptor, 20)
+                files.close(descriptor)
+            else:
+                files.unlink(path)
         await tiered.round()
         for base in bases[1:4]:
             state = await tiered.reads.auxiliary_state(log, 0, base - 1)
             assert state is not None
             assert {each.producer_id: each.transaction_first_offset for each in state.producers} == {8: 0, 7: -1}
+
+    run(body)
+
+
+@pytest.mark.parametrize("replayed_max", [0, 100])
+def test_without_any_snapshot_all_is_read_again_or_nothing_is_copied(
+    run: Run, monkeypatch: pytest.MonkeyPatch, replayed_max: int
+) -> None:
+    async def body(tiered: TieredBroker) -> None:
+        monkeypatch.setattr(segment_copier, "_REPLAYED_MAX", replayed_max)
+        log = tiered.log
+        for number in range(60):
+            send(log, number, b"v" * 100, timestamp_ms=tiered.host.clock.time_ms())
+        await commit(tiered)
+        third = list(log.segments)[2].base_offset
+        for segment in list(log.segments)[1:3]:
+            tiered.host.files.unlink(log.producer_snapshot_path(segment.base_offset))
+        await tiered.manager.copy_once()
+        state = await tiered.reads.auxiliary_state(log, 0, third - 1)
+        if replayed_max:
+            assert state is not None
+            assert [each.last_offset for each in state.producers] == [third - 1]
+        else:
+            assert state is None
+            assert tiered.metrics.of("flights").copy_errors.count == 1
 
     run(body)

@@ -7,6 +7,7 @@ Apache Kafka calls it LocalLog. What the records in it mean, to producers, follo
 from __future__ import annotations
 
 import asyncio
+import heapq
 from typing import Any
 
 from barnabas.log.partition.background_work import BackgroundWork
@@ -147,12 +148,10 @@ class LocalLog:
         entries = state.producers.snapshot()
         return self._work.start(self._work.offload_disk(write_snapshot, self._files, state.directory, offset, entries))
 
-    def last_snapshot(self, offset: int) -> int:
-        """The largest offset, up to `offset`, at which there is a snapshot; that of the first segment without any."""
-        if offset in self._snapshots:
-            return offset
+    def last_snapshots(self, offset: int, count: int) -> list[int]:
+        """The largest offsets of which there should be a snapshot, up to `offset`."""
         first = self._state.segments.first.base_offset
-        return max((each for each in self._snapshots if first <= each <= offset), default=first)
+        return heapq.nlargest(count, (each for each in self._snapshots if first <= each <= offset))
 
     async def keep_snapshot(self, offset: int) -> None:
         """Writes the producers' state, of which nothing in the log tells. Raises OSError."""

@@ -364,10 +364,10 @@ class PartitionLog:
         """Where the state of producers up to an offset is kept, if it is."""
         return snapshot_path(self.directory, offset)
 
-    def last_producer_snapshot(self, offset: int) -> int:
-        """Up to which offset the last snapshot of producers is that goes no further than `offset`; the start of the
-        local log where there is none."""
-        return self._local_log.last_snapshot(offset)
+    def last_producer_snapshots(self, offset: int, count: int) -> list[int]:
+        """The offsets of the last snapshots of producers that go no further than `offset`, the latest first. A crash
+        may have taken one, or torn it."""
+        return self._local_log.last_snapshots(offset, count)
 
     async def begin_behind_remote(
         self,
