@@ -27,14 +27,11 @@ BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` --
 END: Final = "<!-- end of handlers -->"
 
 _TOKENS: Final = "there are no delegation tokens yet"
-_QUOTAS: Final = "there are no quotas yet"
 NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
     ApiKey.CREATE_DELEGATION_TOKEN: _TOKENS,
     ApiKey.RENEW_DELEGATION_TOKEN: _TOKENS,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _TOKENS,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _TOKENS,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _QUOTAS,
-    ApiKey.ALTER_CLIENT_QUOTAS: _QUOTAS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
 }

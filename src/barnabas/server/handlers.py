@@ -12,10 +12,12 @@ from barnabas.api.administration.config_alteration import ConfigAlterer
 from barnabas.api.administration.leader_waits import LeaderWaits
 from barnabas.api.administration.logger_levels import LoggerLevels
 from barnabas.api.administration.partition_creation import PartitionCreator
+from barnabas.api.administration.quota_alteration import QuotaAlterer, QuotaReader
 from barnabas.api.administration.topic_creation import TopicCreator
 from barnabas.api.administration.topic_deletion import TopicDeleter
 from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.allocate_producer_ids import AllocateProducerIdsHandler
+from barnabas.api.alter_client_quotas import AlterClientQuotasHandler
 from barnabas.api.alter_configs import AlterConfigsHandler
 from barnabas.api.alter_partition import AlterPartitionHandler
 from barnabas.api.alter_partition_reassignments import AlterPartitionReassignmentsHandler
@@ -33,6 +35,7 @@ from barnabas.api.delete_groups import DeleteGroupsHandler
 from barnabas.api.delete_records import DeleteRecordsHandler
 from barnabas.api.delete_topics import DeleteTopicsHandler
 from barnabas.api.describe_acls import DescribeAclsHandler
+from barnabas.api.describe_client_quotas import DescribeClientQuotasHandler
 from barnabas.api.describe_cluster import DescribeClusterHandler
 from barnabas.api.describe_configs import DescribeConfigsHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
@@ -76,6 +79,7 @@ from barnabas.config.settings import take
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.metrics import MetricName
 from barnabas.log.directories.offload_with_retry import offload_with_retry
+from barnabas.server.listeners import resolves
 from barnabas.serving.delete_records import RecordDeletions
 from barnabas.serving.fetch import DelayedFetches
 from barnabas.serving.fetch_reads import FetchReader
@@ -344,6 +348,8 @@ class Handlers:
                 waits,
             ),
             DescribeConfigsHandler(session, metadata, configs, levels, logger),
+            DescribeClientQuotasHandler(QuotaReader(session, logger)),
+            AlterClientQuotasHandler(QuotaAlterer(session, partial(resolves, host.loop), logger)),
             AlterConfigsHandler(alterer),
             IncrementalAlterConfigsHandler(alterer, levels),
             DescribeAclsHandler(None if acls is None else acls.rules),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -51,6 +52,15 @@ def outgoing_settings(config: BrokerConfig) -> OutgoingSettings:
     return OutgoingSettings(
         connect_timeout_ms=settings.connect_timeout_ms, connect_timeout_ms_max=settings.connect_timeout_ms_max
     )
+
+
+async def resolves(loop: asyncio.AbstractEventLoop, name: str) -> bool:
+    """Whether an address or a host's name is known."""
+    try:
+        await loop.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
