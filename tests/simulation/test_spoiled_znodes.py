@@ -373,3 +373,29 @@ def test_the_epoch_goes_on_where_somebody_deletes_its_znode(happens: str) -> Non
         cluster.use(create_another)
         cluster.use(lambda client: produce(client, HEALTHY, SPOILED))
         cluster.use(check_offsets)
+
+
+@pytest.mark.parametrize("of_controller", [False, True])
+def test_a_broker_whose_registration_somebody_deletes_registers_again(of_controller: bool) -> None:
+    """Without it nobody counts on the broker, which goes on as the leader of what others lead."""
+    with Simulation(1) as simulation:
+        cluster = Cluster(simulation)
+        simulation.run_until(lambda: cluster.controller() is not None and set(cluster.brokers) == set(BROKERS), 30)
+        cluster.use(begin)
+        simulation.run_until(cluster.is_whole, 30)
+        controller = cluster.controller()
+        assert controller is not None
+        broker_id = controller if of_controller else next(each for each in BROKERS if each != controller)
+        registration = cluster.brokers[broker_id].components.registration
+        for _ in range(2):
+            before = registration.broker_epoch
+            cluster.write(broker_id_path(broker_id), None)
+            simulation.run_for(1.0)
+            assert registration.broker_epoch > before
+            simulation.run_until(cluster.is_whole, MENDED_SECONDS)
+            cluster.use(lambda client: produce(client, HEALTHY, SPOILED), first=[broker_id])
+        assert cluster.controller() == controller
+        # A broker that stops is not registered again.
+        cluster.kill(broker_id)
+        simulation.run_for(3 * SESSION_TIMEOUT_SECONDS)
+        assert cluster.write(broker_id_path(broker_id), None) is None

@@ -15,9 +15,9 @@ from barnabas.controller.controller_election import (
     mend_registration,
     read_incumbent,
 )
-from barnabas.controller.effects import BrokerRequest, ControllerMovedError, SessionOverError, Steps
+from barnabas.controller.effects import BrokerRequest, ControllerMovedError, SessionOverError, Steps, operate
 from barnabas.controller.event_watches import EventWatches
-from barnabas.controller.events import ControllerChange, ControllerEvent, Reelect
+from barnabas.controller.events import ControllerChange, ControllerEvent, Reelect, RegistrationChange
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.recent_transitions import RecentTransitions
 from barnabas.controller.settings import FIRST_LEADER_IMBALANCE_CHECK_MS, READ_AGAIN_MS, ControllerSettings
@@ -29,7 +29,9 @@ from barnabas.controller.term_events import (
     UncleanElectionDelayOver,
     response_event,
 )
+from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.controller import ControllerRegistration
+from barnabas.coordination.operations import Exists
 from barnabas.coordination.protocol import EventType, WatcherEvent
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
@@ -273,6 +275,28 @@ class Candidacy:
             return False
         self._logger.info("Registered broker %d with epoch %d", self._settings.broker_id, broker_epoch)
         return True
+
+    async def renew_registration(self) -> bool:
+        """Registers the broker again where its znode is gone in this session: somebody has deleted it, and nobody would
+        count on the broker any more, which knows nothing of that. Returns whether it is registered, or that failed. The
+        next change of the znode is an event.
+        """
+        session = self.session
+
+        def changed(_fired: WatcherEvent) -> None:
+            if session == self.session:
+                self._put(RegistrationChange(session))
+
+        watched = Exists(broker_id_path(self._settings.broker_id), changed)
+        while True:
+            (found,) = await self.run(operate([watched]))
+            if isinstance(found, Exception):
+                raise found
+            if found is not None:
+                return True
+            self._logger.warning("The registration of broker %d is gone; making it again", self._settings.broker_id)
+            if not await self.register():
+                return False
 
     def _put_later(self, event: ControllerEvent) -> None:
         self._timers.call_after(RETRY_BACKOFF_MS, self._put, event)

@@ -42,6 +42,8 @@ class Candidate(Protocol):
 
     async def register(self) -> bool: ...
 
+    async def renew_registration(self) -> bool: ...
+
     def forget_session(self) -> None: ...
 
 
@@ -79,9 +81,12 @@ class ElectionEvent(ControllerEvent, ABC):
 class Startup(ElectionEvent):
     """The broker has started: it stands for election."""
 
-    async def process(self, candidate: Candidate) -> None:
+    async def process(self, candidate: Candidate) -> ElectionEvent | None:
+        if not await candidate.renew_registration():
+            return RegisterBrokerAndReelect(candidate.session)
         await candidate.watch_controller()
         await candidate.elect()
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +129,23 @@ class RegisterBrokerAndReelect(ElectionEvent):
     async def process(self, candidate: Candidate) -> ElectionEvent | None:
         if self.session != candidate.session:
             return None
-        if not await candidate.register():
+        if not await candidate.register() or not await candidate.renew_registration():
             return self
         await candidate.maybe_resign()
         await candidate.elect()
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationChange(ElectionEvent):
+    """The broker's znode in `/brokers/ids` was changed in the session of this number, or deleted: it is made again."""
+
+    session: int
+    is_election_retried = False
+
+    async def process(self, candidate: Candidate) -> ElectionEvent | None:
+        if self.session == candidate.session and not await candidate.renew_registration():
+            return self
         return None
 
 

@@ -20,6 +20,7 @@ from barnabas.controller.events import (
     Expire,
     Reelect,
     RegisterBrokerAndReelect,
+    RegistrationChange,
     Startup,
 )
 from barnabas.controller.states import ControllerState
@@ -105,6 +106,10 @@ class ScriptedCandidate:
         self.done.append("register")
         return self.can_register
 
+    async def renew_registration(self) -> bool:
+        self.done.append("renew")
+        return self.can_register
+
     def forget_session(self) -> None:
         self.done.append("forget")
 
@@ -119,7 +124,7 @@ async def process(event: ElectionEvent, candidate: ScriptedCandidate) -> Electio
 
 
 def test_election_events_stand_for_election() -> None:
-    assert processed(Startup(), ScriptedCandidate()) == ["watch", "elect"]
+    assert processed(Startup(), ScriptedCandidate()) == ["renew", "watch", "elect"]
     assert processed(ControllerChange(), ScriptedCandidate()) == ["maybe resign", "elect"]
     assert processed(Reelect(), ScriptedCandidate()) == ["maybe resign", "elect"]
 
@@ -130,11 +135,16 @@ def test_a_controller_that_has_the_znode_but_not_the_epoch_gives_it_back() -> No
 
 
 def test_a_broker_registers_in_the_present_session_only_and_tries_again() -> None:
-    assert processed(RegisterBrokerAndReelect(3), ScriptedCandidate()) == ["register", "maybe resign", "elect"]
-    assert processed(RegisterBrokerAndReelect(2), ScriptedCandidate()) == []
-    failing, event = ScriptedCandidate(can_register=False), RegisterBrokerAndReelect(3)
-    assert asyncio.run(process(event, failing)) is event
-    assert failing.done == ["register"]
+    registered = ["register", "renew", "maybe resign", "elect"]
+    assert processed(RegisterBrokerAndReelect(3), ScriptedCandidate()) == registered
+    assert processed(RegistrationChange(3), ScriptedCandidate()) == ["renew"]
+    for event in (RegisterBrokerAndReelect(2), RegistrationChange(2)):
+        assert processed(event, ScriptedCandidate()) == []
+    for event, done in ((RegisterBrokerAndReelect(3), "register"), (RegistrationChange(3), "renew")):
+        failing = ScriptedCandidate(can_register=False)
+        assert asyncio.run(process(event, failing)) is event
+        assert failing.done == [done]
+    assert asyncio.run(process(Startup(), ScriptedCandidate(can_register=False))) == RegisterBrokerAndReelect(3)
 
 
 def test_the_end_of_a_session_is_done_when_the_event_is_over() -> None:
