@@ -39,6 +39,8 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from barnabas.client.cluster import TopicInfo
+
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _EARLIEST: Final = -2
 _TIMEOUT_MS: Final = 30_000
@@ -146,11 +148,18 @@ def _header(name: str, value: Column) -> Column:
     return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
-def make_letters_topic(pipeline: Pipeline, source: Source, bootstrap_servers: str) -> None:
-    """Makes the topic of the letters where there is none, with as many partitions and replicas as the source's.
+def new_letters_topic(name: str, source: TopicInfo, alive: int) -> NewTopic:
+    """The topic of the letters of a source, with as many partitions and replicas as that has; with a replica less for
+    each that so many brokers cannot hold, since the pipeline is not to wait for one that is down.
+    """
+    replicas = max(len(partition.replicas) for partition in source.partitions.values())
+    configs = {"cleanup.policy": "delete", "max.message.bytes": str(ROW_BYTES_MAX)}
+    return NewTopic(name, len(source.partitions), max(min(replicas, alive), 1), configs)
 
-    It takes the largest record that a source can have. Raises PipelineUnreachableError when no answer comes, and
-    PipelineError when the topic may not be made.
+
+def make_letters_topic(pipeline: Pipeline, source: Source, bootstrap_servers: str) -> None:
+    """Makes the topic of the letters where there is none. Raises PipelineUnreachableError when no answer comes, and
+    PipelineError when it may not be made.
     """
     topic = pipeline.letters_topic
     servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
@@ -162,10 +171,9 @@ def make_letters_topic(pipeline: Pipeline, source: Source, bootstrap_servers: st
             async with Admin(client) as admin:
                 if topic in await admin.list_topics(_TIMEOUT_MS):
                     return
-                partitions = (await admin.describe_topics([source.topic], _TIMEOUT_MS))[source.topic].partitions
-                replicas = max(len(partition.replicas) for partition in partitions.values())
-                configs = {"cleanup.policy": "delete", "max.message.bytes": str(ROW_BYTES_MAX)}
-                await admin.create_topics([NewTopic(topic, len(partitions), replicas, configs)], _TIMEOUT_MS)
+                described = (await admin.describe_topics([source.topic], _TIMEOUT_MS))[source.topic]
+                _, _, alive = await admin.describe_cluster(_TIMEOUT_MS)
+                await admin.create_topics([new_letters_topic(topic, described, len(alive))], _TIMEOUT_MS)
         finally:
             await client.close()
 

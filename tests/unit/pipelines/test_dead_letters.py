@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.cluster import PartitionInfo, TopicInfo
 from barnabas.pipelines import dead_letters
 from barnabas.pipelines.batch_offsets import BatchRange
-from barnabas.pipelines.dead_letters import LetterWriter, letter_sources
+from barnabas.pipelines.dead_letters import LetterWriter, letter_sources, new_letters_topic
 from barnabas.pipelines.definition import OnError, ParquetSink, Pipeline
-from barnabas.pipelines.sources import KafkaOptions
+from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.made_pipelines import airlines, flights, made_pipeline
 
@@ -33,6 +34,19 @@ def test_the_letters_of_a_source_are_written_by_one_query(pipeline: Pipeline) ->
     assert names(pipeline) == {"by_day": ["flights"], "timed": []}
     skipping = dataclasses.replace(pipeline, sources=(flights(on_error=OnError.SKIP), airlines()))
     assert names(skipping) == {"by_day": [], "timed": []}
+
+
+@pytest.mark.parametrize(("alive", "replicas"), [(5, 3), (3, 3), (2, 2), (1, 1)])
+def test_the_topic_of_letters_is_made_like_that_of_the_source_also_while_a_broker_is_down(
+    alive: int, replicas: int
+) -> None:
+    of_two = PartitionInfo(1, 0, (1, 2), (1,), (2,))
+    source = TopicInfo("flights", bytes(16), False, {0: of_two, 1: PartitionInfo(1, 0, (1, 2, 3), (1,), (2, 3))})
+    topic = new_letters_topic("delays.dlq", source, alive)
+    assert (topic.name, topic.partitions, topic.replication_factor) == ("delays.dlq", 2, replicas)
+    # A letter is never compacted away, and is as large as any record and its headers.
+    assert topic.configs["cleanup.policy"] == "delete"
+    assert int(topic.configs["max.message.bytes"]) >= ROW_BYTES_MAX
 
 
 class FakeLetters:
