@@ -87,7 +87,7 @@ def test_a_command_loads_little_so_that_it_starts_soon(cluster: BrokerCluster, c
     ours = {name for name in loaded if name.startswith("barnabas.")}
     assert len(ours) <= 105, sorted(ours)
     assert len(loaded) <= 300, sorted(loaded - ours)
-    assert not [name for name in ours if name.split(".")[1] in ("server", "testing", "pipelines", "api", "log")]
+    assert not [name for name in ours if name.split(".")[1] in ("server", "testing", "pipelines", "api", "log", "sasl")]
 
 
 def test_a_command_whose_output_is_closed_says_so(cluster: BrokerCluster) -> None:
