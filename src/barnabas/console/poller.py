@@ -82,6 +82,7 @@ class Poller:
         self._transactions_lane = client.connections.new_lane()
         self._watched_until = client.host.loop.time() + WATCHED_SECONDS
         self._ends_before: GroupsAndEnds | None = None
+        self._problems: tuple[tuple[int, ...], list[Problem]] | None = None
         self._sizes_known: dict[int, dict[TopicPartition, int]] = {}
         host = client.host
 
@@ -164,24 +165,11 @@ class Poller:
         cluster = self.cluster.value
         if cluster is None:
             return []
-        views = [view for view in (self.brokers.value or {}).values() if view.node.node_id in cluster.brokers]
-        min_isr, percent = self.settings.value or ({}, IMBALANCE_PERCENT)
-        return diagnose(
-            Observed(
-                cluster.topics,
-                set(cluster.brokers),
-                cluster.controller_id if cluster.controller_id >= 0 else None,
-                min_isr,
-                [view.node.node_id for view in views if view.software is None],
-                [
-                    (view.node.node_id, directory.path, directory.error)
-                    for view in views
-                    for directory in view.directories or ()
-                    if directory.error is not None
-                ],
-                percent,
-            )
-        )
+        # Looking at very many partitions takes a while; whoever looks sees the same.
+        answers = (self.cluster.answers, self.brokers.answers, self.settings.answers)
+        if self._problems is None or self._problems[0] != answers:
+            self._problems = answers, self._diagnosed(cluster)
+        return self._problems[1]
 
     def size_bytes(self, partition: TopicPartition, node_id: int) -> int | None:
         """The size of a replica on a broker; None where that has not told."""
@@ -263,6 +251,26 @@ class Poller:
 
     # Inside: what is made of it.
 
+    def _diagnosed(self, cluster: Cluster) -> list[Problem]:
+        views = [view for view in (self.brokers.value or {}).values() if view.node.node_id in cluster.brokers]
+        min_isr, percent = self.settings.value or ({}, IMBALANCE_PERCENT)
+        return diagnose(
+            Observed(
+                cluster.topics,
+                set(cluster.brokers),
+                cluster.controller_id if cluster.controller_id >= 0 else None,
+                min_isr,
+                [view.node.node_id for view in views if view.software is None],
+                [
+                    (view.node.node_id, directory.path, directory.error)
+                    for view in views
+                    for directory in view.directories or ()
+                    if directory.error is not None
+                ],
+                percent,
+            )
+        )
+
     def _sizes(self, view: BrokerView) -> dict[TopicPartition, int]:
         found = self._sizes_known.get(view.node.node_id)
         if found is None:
@@ -298,9 +306,10 @@ class Poller:
             if partition in before.ends:
                 growth = max(0, end - before.ends[partition])
                 grown[partition.topic] = grown.get(partition.topic, 0) + growth
+        # First, so that it has a place however many topics there are.
+        self.writes.add(CLUSTER, found.time_ms, sum(grown.values()) / seconds)
         for topic, count in grown.items():
             self.writes.add(f"topic {topic}", found.time_ms, count / seconds)
-        self.writes.add(CLUSTER, found.time_ms, sum(grown.values()) / seconds)
         self.writes.keep({CLUSTER, *(f"topic {name}" for name in self.client.cluster.topics)})
 
 

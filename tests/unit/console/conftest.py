@@ -20,7 +20,7 @@ def cluster() -> Iterator[KafkaCluster]:
     with KafkaCluster(brokers=3) as running:
         running.create_topic("flights", partitions=2, replication_factor=3)
         running.create_topic("money", partitions=1, replication_factor=3)
-        servers = {"bootstrap.servers": running.bootstrap_servers}
+        servers = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
         producer = confluent_kafka.Producer(servers)
         for number in range(120):
             producer.produce("flights", f"value {number}", key=f"UA{number}", partition=0)

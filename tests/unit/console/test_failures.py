@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import confluent_kafka
 import pytest
 
 from barnabas.console import question
 from barnabas.testing import KafkaCluster
+from tests.support.command_runs import run_barnabas
 from tests.support.ports import free_port
 from tests.support.running_console import RunningConsole
 from tests.unit.console.test_pages import PAGES
@@ -48,3 +53,28 @@ def test_stale_data_say_that_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
             said = console.wait_for("/topics", "Cluster: stale, as of", "No newer answer", "flights").words
             assert "ago" in said
             console.wait_for("/messages?topic=flights", "cannot be read")
+
+
+def test_a_reassignment_with_its_progress(tmp_path: Path) -> None:
+    with KafkaCluster(brokers=2) as cluster:
+        topic = cluster.create_topic(partitions=1, replication_factor=1)
+        source = cluster.leader(topic)
+        target = 3 - source
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+        for _ in range(40):
+            producer.produce(topic, bytes(50_000))
+        producer.flush()
+        plan = tmp_path / "plan.json"
+        moved = {"topic": topic, "partition": 0, "replicas": [target]}
+        plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
+        servers = ("-b", cluster.bootstrap_servers)
+        with RunningConsole(cluster.bootstrap_servers) as console:
+            console.wait_for("/reassignments", "Nothing is being moved.")
+            cluster.partition(source, target)
+            assert run_barnabas("reassign", "execute", str(plan), "--no-wait", *servers).status == 0
+            moving = ("1 partition being moved", f"{topic}-0 {source} {target} {source} 0%", "0 B of 1.9 MiB")
+            found = console.wait_for("/reassignments", *moving)
+            assert '<progress value="0" max="100"' in found.text
+            cluster.heal()
+            console.wait_for("/reassignments", "Nothing is being moved.")
+            console.wait_for(f"/topics/{topic}/0", f"Leader {target}", f"{source} → ")
