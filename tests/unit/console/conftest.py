@@ -19,6 +19,7 @@ def cluster() -> Iterator[KafkaCluster]:
     """Three brokers; topic flights has records of all kinds, a group has read a part, a transaction is open."""
     with KafkaCluster(brokers=3) as running:
         running.create_topic("flights", partitions=2, replication_factor=3)
+        running.create_topic("spent", partitions=1, replication_factor=3)
         running.create_topic("money", partitions=1, replication_factor=3)
         servers = {"bootstrap.servers": running.bootstrap_servers, "log_level": 0}
         producer = confluent_kafka.Producer(servers)
@@ -35,6 +36,10 @@ def cluster() -> Iterator[KafkaCluster]:
         consumer.close()
         spender = confluent_kafka.Producer({**servers, "transactional.id": EVIL})
         spender.init_transactions()
+        for _ in range(3):
+            spender.begin_transaction()
+            spender.produce("spent", b"1")
+            spender.commit_transaction()
         spender.begin_transaction()
         spender.produce("money", b"1")
         spender.flush()

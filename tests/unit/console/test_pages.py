@@ -109,7 +109,7 @@ def test_what_is_not_there(console: RunningConsole, path: str) -> None:
 def test_the_overview_has_the_figures(console: RunningConsole) -> None:
     said = console.get("/").words
     assert "Brokers 3" in said
-    assert re.search(r"Topics [34] ", said)
+    assert re.search(r"Topics [45] ", said)
     assert "Under-replicated 0 partitions" in said
     assert "Lag of groups 20 records" in said
     assert "What the console asks the brokers" in said
@@ -181,6 +181,16 @@ def test_records_of_all_kinds_are_shown_as_what_they_are(console: RunningConsole
     assert "10,000 bytes in all" in answer.text
     assert "00f0  f0 f1" in answer.text
     assert "1,024 bytes in all" in answer.text
+
+
+def test_markers_of_transactions_are_no_records_and_keep_nobody_waiting(console: RunningConsole) -> None:
+    began = time.monotonic()
+    said = console.get("/messages?topic=spent").words
+    assert "spent-0 has offsets 0 to 6." in said
+    assert "3 records" in said
+    assert "Not to the end" not in said
+    assert "Next" not in said
+    assert time.monotonic() - began < 6.0
 
 
 def test_rebinding_and_other_methods_get_nothing(console: RunningConsole) -> None:
