@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from barnabas.console.serve import serve
 from barnabas.kernel.real_host import RealHost, run
+from barnabas.sasl.mechanisms import Login
 from tests.support.waiting import wait_until
 
 START_SECONDS = 20.0
@@ -49,10 +50,11 @@ class Complaints(logging.Handler):
 class RunningConsole:
     """`barnabas console` of a cluster, on a free port of loopback."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
         self.url = ""
         self.complaints = Complaints()
         self._bootstrap = bootstrap
+        self._login = login
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -108,7 +110,16 @@ class RunningConsole:
         async def on_host(host: RealHost) -> None:
             self._loop = asyncio.get_running_loop()
             self._task = asyncio.current_task()
-            await serve(host, self._bootstrap.split(","), "127.0.0.1", 0, logger, pace=PACE, on_ready=self._listens)
+            await serve(
+                host,
+                self._bootstrap.split(","),
+                "127.0.0.1",
+                0,
+                logger,
+                login=self._login,
+                pace=PACE,
+                on_ready=self._listens,
+            )
 
         with contextlib.suppress(asyncio.CancelledError):
             run(on_host, name="console")

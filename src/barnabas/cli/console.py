@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, login_of_command
 from barnabas.cli.connection import (
     BOOTSTRAP_VARIABLE,
     CommandError,
@@ -48,7 +49,7 @@ def command(port: int, address: str, names: tuple[str, ...], no_login: bool, boo
     """Show a cluster in a browser: what is wrong first, brokers, topics, the controller, groups, records.
 
     It only reads, and works with Apache Kafka's brokers too. It starts also where no broker answers, and says so.
-    Ctrl-C ends it.
+    Whoever opens it sees what its own login may see. Ctrl-C ends it.
     """
 
     async def body(host: RealHost) -> None:
@@ -65,6 +66,10 @@ def command(port: int, address: str, names: tuple[str, ...], no_login: bool, boo
         logger = logging.getLogger("barnabas.console")
         logger.setLevel(logging.ERROR)
         try:
+            login = login_of_command()
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
+        try:
             await serve(
                 host,
                 servers,
@@ -72,6 +77,7 @@ def command(port: int, address: str, names: tuple[str, ...], no_login: bool, boo
                 port,
                 logger,
                 names=names,
+                login=login,
                 on_ready=lambda url: announce(f"Console of {', '.join(servers)} at {url}"),
             )
         except ValueError as error:

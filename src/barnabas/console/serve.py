@@ -16,6 +16,7 @@ from barnabas.console.http import HttpServer
 from barnabas.console.poller import Poller
 from barnabas.console.records_read import RecordReader
 from barnabas.kernel.host import Host
+from barnabas.sasl.mechanisms import Login
 
 REQUEST_TIMEOUT_MS: Final = 4_000
 _FIRST_ANSWER_MS: Final = 2_000
@@ -30,14 +31,16 @@ async def serve(
     logger: logging.Logger,
     *,
     names: Iterable[str] = (),
+    login: Login | None = None,
     pace: float = 1.0,
     on_ready: Callable[[str], object] = lambda _: None,
 ) -> None:
     """Serves pages at `address` until it is cancelled; `on_ready` is told where, as a URL. It starts whether or not a
     broker answers.
 
-    `names` are further names that browsers may know it by; with a higher `pace` brokers are asked so many times as
-    often. Raises OSError where it cannot listen, and ValueError for bootstrap servers that are none.
+    `names` are further names that browsers may know it by; `login` is for brokers that want one; with a higher `pace`
+    brokers are asked so many times as often. Raises OSError where it cannot listen, AuthenticationFailedError where the
+    login is refused at the start, and ValueError for bootstrap servers that are none.
     """
     servers = tuple(bootstrap_servers)
     settings = ClientSettings(
@@ -45,6 +48,7 @@ async def serve(
         client_id="barnabas-console",
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         api_timeout_ms=REQUEST_TIMEOUT_MS,
+        login=login,
     )
     client = Client(host, settings, logger)
     poller = Poller(client, pace=pace)
