@@ -5,11 +5,11 @@ What a client is told is what Apache Kafka tells it.
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.sasl.errors import SaslAuthenticationError, SaslError
+from barnabas.sasl.hashes import is_same
 
 if TYPE_CHECKING:
     from barnabas.kernel.steps import Steps
@@ -56,8 +56,8 @@ class PlainServer:
     def _is_right(self, username: str, password: str) -> bool:
         """Takes as long for a name that is not known as for a wrong password."""
         expected = self._passwords.get(username)
-        is_same = hmac.compare_digest(password.encode(), _NOBODYS if expected is None else expected.encode())
-        return is_same and expected is not None
+        is_right = is_same(password.encode(), _NOBODYS if expected is None else expected.encode())
+        return is_right and expected is not None
 
 
 class PlainClient:

@@ -7,12 +7,12 @@ stand in for the server.
 from __future__ import annotations
 
 import enum
-import hmac
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.host import Entropy
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.sasl.errors import SaslError
+from barnabas.sasl.hashes import is_same
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 from barnabas.sasl.scram_messages import (
     GS2_HEADER,
@@ -97,7 +97,7 @@ class ScramClient:
                 answer = yield from self._prove(challenge)
                 event = ScramClientEvent.SALTED
             elif self.state is ScramClientState.EXPECTS_SIGNATURE:
-                if not hmac.compare_digest(decode_server_final(challenge), self._signature):
+                if not is_same(decode_server_final(challenge), self._signature):
                     raise SaslError("the server does not know the user's credential: its signature is wrong")
                 event = ScramClientEvent.SIGNED
             else:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-import hashlib
-import hmac
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from barnabas.sasl.hashes import hash_of, hmac_of, pbkdf2
 
 if TYPE_CHECKING:
     from barnabas.kernel.steps import Steps
@@ -50,21 +50,23 @@ class ScramMechanism(enum.Enum):
         return next((mechanism for mechanism in cls if mechanism.number == number), None)
 
     def hash(self, data: bytes) -> bytes:
-        return hashlib.new(self.hash_name, data).digest()
+        return hash_of(self.hash_name, data)
 
     def hmac(self, key: bytes, data: bytes) -> bytes:
-        return hmac.digest(key, data, self.hash_name)
+        return hmac_of(key, data, self.hash_name)
 
     def salted_password(self, password: str, salt: bytes, iterations: int) -> bytes:
         """The function that RFC 5802 calls Hi; some 10 ms for 16,384 iterations. The password is taken as it is,
         without SASLprep, as Kafka takes it.
         """
-        return hashlib.pbkdf2_hmac(self.hash_name, password.encode(), salt, iterations)
+        return pbkdf2(self.hash_name, password.encode(), salt, iterations)
 
     def salted_password_in_steps(self, password: str, salt: bytes, iterations: int) -> Steps[bytes]:
         """As `salted_password`, of any number of iterations, without holding the loop."""
         if iterations <= _AT_ONCE:
             return self.salted_password(password, salt, iterations)
+        import hmac  # not by `hashes`, whose look-ups would cost as much as a hash does
+
         key, digest, name = password.encode(), hmac.digest, self.hash_name
         block = digest(key, salt + b"\0\0\0\1", name)
         result = int.from_bytes(block)

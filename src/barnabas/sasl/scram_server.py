@@ -7,13 +7,13 @@ credential that was looked up for that very name.
 from __future__ import annotations
 
 import enum
-import hmac
 from collections.abc import Callable
 from typing import Final
 
 from barnabas.kernel.host import Entropy
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.sasl.errors import SaslAuthenticationError, SaslError
+from barnabas.sasl.hashes import is_same
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MIN, ScramCredential, ScramMechanism
 from barnabas.sasl.scram_messages import GS2_HEADER, ClientFinal, ClientFirst, ServerFirst, server_final
 
@@ -117,7 +117,7 @@ class ScramServer:
         if first is None or server_first is None or credential is None:
             raise SaslError("a proof before the first message")
         final = ClientFinal.decode(token)
-        if not hmac.compare_digest(final.nonce, server_first.nonce):
+        if not is_same(final.nonce, server_first.nonce):
             raise SaslError("the client's proof has another nonce")
         # Kafka heeds no channel binding at all; clients write what they have sent, or that there is none.
         if final.channel not in (GS2_HEADER.encode(), first.header.encode()):
@@ -128,7 +128,7 @@ class ScramServer:
         if len(final.proof) != len(signature):
             raise SaslError("the client's proof has not the length of the mechanism's hash")
         client_key = bytes(one ^ other for one, other in zip(signature, final.proof, strict=True))
-        if not hmac.compare_digest(mechanism.hash(client_key), credential.stored_key):
+        if not is_same(mechanism.hash(client_key), credential.stored_key):
             raise SaslError("the client's proof is wrong")
         self._credential = None
         return server_final(mechanism.hmac(credential.server_key, signed))
