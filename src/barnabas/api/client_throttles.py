@@ -1,4 +1,5 @@
-"""The quotas of clients, as handlers ask for them: what Produce and Fetch have to do with the accounts of who asks.
+"""The quotas of clients, as handlers ask for them: what Produce, Fetch and changes of topics have to do with the
+accounts of who asks.
 
 Kafka counts whole requests and responses; here it is the bytes of their records, without what is around them.
 """
@@ -6,13 +7,15 @@ Kafka counts whole requests and responses; here it is the bytes of their records
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.quotas.client_quotas import AccountLimits, ClientQuotas, RateAccount
+from barnabas.quotas.client_quotas import THROTTLE_MS_MAX, AccountLimits, BucketAccount, ClientQuotas, RateAccount
+from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from barnabas.api.context import RequestContext
     from barnabas.api.produce_pipeline import ProduceQuota
-    from barnabas.quotas.settings import ClientQuotaSettings
+    from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
     from barnabas.serving.fetch_reads import FetchQuota
 
 _USER: Final = "User:"
@@ -21,14 +24,20 @@ _USER: Final = "User:"
 class ClientThrottles:
     """The quotas of a broker's clients, by kind."""
 
-    def __init__(self, settings: ClientQuotaSettings, now: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: ClientQuotaSettings, controller_settings: ControllerQuotaSettings, now: Callable[[], float]
+    ) -> None:
         """`now` is the loop's time in seconds."""
+        self.now = now
         limits = AccountLimits(now, settings.window_count, settings.window_seconds)
         self.produce = ClientQuotas(RateAccount, limits)
         self.fetch = ClientQuotas(RateAccount, limits)
+        of_controller = AccountLimits(now, controller_settings.window_count, controller_settings.window_seconds)
+        self.controller_mutation = ClientQuotas(BucketAccount, of_controller)
         self.by_config: Mapping[str, ClientQuotas[Any]] = {
             "producer_byte_rate": self.produce,
             "consumer_byte_rate": self.fetch,
+            "controller_mutation_rate": self.controller_mutation,
         }
         """By the name of the config that sets them."""
 
@@ -109,6 +118,66 @@ class _FetchQuota:
             return 0
         account.note_throttled(throttle_ms)
         return throttle_ms
+
+
+class MutationQuota:
+    """What one request may have the controller change: partitions that are made and deleted (KIP-599).
+
+    A strict one refuses what comes when nothing may be taken any more; older clients, which do not know that error, are
+    only held back. So one change is never too large, and the next ones wait for it.
+    """
+
+    def __init__(self, account: BucketAccount | None, now: Callable[[], float], *, is_strict: bool) -> None:
+        self._account = account
+        self._now = now
+        self._is_strict = is_strict
+        self._admitted: set[str] = set()
+        self._held_back_until = 0.0
+
+    def admit(self, topic: str, partition_count: int) -> KafkaError | None:
+        """Counts so many partitions, once for each topic, however often its change is tried; or says why they may
+        not be changed now.
+        """
+        account = self._account
+        if account is None or topic in self._admitted:
+            return None
+        if self._is_strict:
+            if account.tokens < 0:
+                self._held_back_until = self._now() + account.wait_ms() / 1000
+                return KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            account.take(partition_count)
+        else:
+            self._held_back_until = self._now() + account.take(partition_count) / 1000
+        self._admitted.add(topic)
+        return None
+
+    def throttle(self, context: RequestContext, response: Mutated) -> None:
+        """Says in the response for how long the client is held back, and does it."""
+        account, left_seconds = self._account, self._held_back_until - self._now()
+        if account is not None and left_seconds > 0:
+            throttle_ms = min(round(left_seconds * 1000), THROTTLE_MS_MAX)
+            response.throttle_time_ms = throttle_ms
+            context.connection.throttle(throttle_ms)
+            account.note_throttled(throttle_ms)
+
+
+class Mutated(Protocol):
+    """A response to a request that has the controller change something."""
+
+    throttle_time_ms: int
+
+
+class MutationQuotas:
+    """What clients may have the controller change."""
+
+    def __init__(self, throttles: ClientThrottles) -> None:
+        self._throttles = throttles
+
+    def of(self, context: RequestContext, strict_since: int) -> MutationQuota:
+        """That of a request; it is strict from this version of its API on."""
+        throttles = self._throttles
+        account = throttles.controller_mutation.account(user_of(context.principal), context.client_id)
+        return MutationQuota(account, throttles.now, is_strict=context.api_version >= strict_since)
 
 
 def user_of(principal: str) -> str:

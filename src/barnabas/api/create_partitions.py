@@ -1,7 +1,7 @@
 """CreatePartitions, 0 to 3: gives topics more partitions, on the controller.
 
 Answered when every partition of the topics has a leader in this broker's metadata, or at the time-out, with
-REQUEST_TIMED_OUT. Left out: the controller mutation quota, which holds nothing back yet.
+REQUEST_TIMED_OUT. From version 3 on a quota refuses changes (KIP-599), before that it holds the client back.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from barnabas.api.administration.partition_creation import MorePartitions, Parti
 from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.authorization import Decisions
+from barnabas.api.client_throttles import MutationQuotas
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each
 from barnabas.security.acls import AclOperation, ResourceType
@@ -23,6 +24,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
 
 _COUNTED_PER_TURN: Final = 8192
+_STRICT_SINCE: Final = 3
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
@@ -33,7 +35,10 @@ class CreatePartitionsHandler:
     api_key = ApiKey.CREATE_PARTITIONS
     versions = (0, 3)
 
-    def __init__(self, controller: ControllerStatus, creator: PartitionCreator, waits: TopicWaits) -> None:
+    def __init__(
+        self, controller: ControllerStatus, creator: PartitionCreator, waits: TopicWaits, quotas: MutationQuotas
+    ) -> None:
+        self._quotas = quotas
         self._controller = controller
         self._creator = creator
         self._waits = waits
@@ -65,7 +70,8 @@ class CreatePartitionsHandler:
 
         asked = await context.in_steps(each(allowed, request.topics))
         wanted = [more for more in asked if more is not None]
-        outcomes = await self._creator.create(wanted, validate_only=request.validate_only)
+        quota = self._quotas.of(context, _STRICT_SINCE)
+        outcomes = await self._creator.create(wanted, validate_only=request.validate_only, admit=quota.admit)
         late: AbstractSet[str] = frozenset()
         if not request.validate_only:
             grown = {topic: count for topic, count in outcomes.items() if isinstance(count, int)}
@@ -84,7 +90,9 @@ class CreatePartitionsHandler:
         once = [name for name, count in counts.items() if count == 1]
         denied = ((name, failed) for name in once if not may_alter.allow(name))
         found = [*outcomes.items(), *repeated, *denied]
-        return CreatePartitionsResponse(results=await context.in_steps(each(result, found)))
+        response = CreatePartitionsResponse(results=await context.in_steps(each(result, found)))
+        quota.throttle(context, response)
+        return response
 
 
 def _failed(name: str, error: KafkaError) -> Result:

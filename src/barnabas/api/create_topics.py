@@ -3,7 +3,8 @@
 Answered when every partition has a leader in this broker's metadata, or at the time-out, with REQUEST_TIMED_OUT for
 topics that are there but not led yet; so Kafka does in ZooKeeper mode, and a time-out of 0 is always answered so. From
 version 5 on the configs, counts and, from 7, the id are told of what was made, to whoever may describe its configs.
-Left out: policies (`create.topic.policy.class.name`) and the controller mutation quota, which holds nothing back yet.
+Left out: policies (`create.topic.policy.class.name`). From version 6 on a quota refuses changes (KIP-599), before that it
+holds the client back; topics that are made by themselves count for no quota.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_creation import NewTopic, Outcome, PlannedTopic, TopicCreator
 from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.authorization import Decisions, may_with_cluster
+from barnabas.api.client_throttles import MutationQuotas
 from barnabas.api.context import RequestContext
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.config.topic_config import describe_topic
@@ -28,6 +30,7 @@ from barnabas.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 _TOLD_SINCE: Final = 5
+_STRICT_SINCE: Final = 6
 _NAMED_PER_STEP: Final = 2048
 _RESULTS_PER_STEP: Final = 64
 """Each may have configs of its own to be told of."""
@@ -43,8 +46,14 @@ class CreateTopicsHandler:
     versions = (0, 7)
 
     def __init__(
-        self, controller: ControllerStatus, creator: TopicCreator, waits: TopicWaits, broker_configs: BrokerConfigs
+        self,
+        controller: ControllerStatus,
+        creator: TopicCreator,
+        waits: TopicWaits,
+        broker_configs: BrokerConfigs,
+        quotas: MutationQuotas,
     ) -> None:
+        self._quotas = quotas
         self._controller = controller
         self._creator = creator
         self._waits = waits
@@ -73,7 +82,8 @@ class CreateTopicsHandler:
             each(lambda topic: None if topic.name in refused else _new_topic(topic), request.topics)
         )
         wanted = [topic for topic in asked if topic is not None]
-        outcomes = await self._creator.create(wanted, validate_only=request.validate_only)
+        quota = self._quotas.of(context, _STRICT_SINCE)
+        outcomes = await self._creator.create(wanted, validate_only=request.validate_only, admit=quota.admit)
         late: AbstractSet[str] = frozenset()
         if not request.validate_only:
             counts = {name: len(made.assignment) for name, made in outcomes.items() if isinstance(made, PlannedTopic)}
@@ -99,7 +109,9 @@ class CreateTopicsHandler:
             return result
 
         results = each(result_of, request.topics, _RESULTS_PER_STEP)
-        return CreateTopicsResponse(topics=await context.in_steps(results))
+        response = CreateTopicsResponse(topics=await context.in_steps(results))
+        quota.throttle(context, response)
+        return response
 
     def _configs(self, overrides: Mapping[str, str]) -> list[Config]:
         described = describe_topic(overrides, self._broker_configs.values, self._broker_configs.layers)

@@ -2,7 +2,8 @@
 
 Answered when the topics are gone from this broker's metadata, or at the time-out, with REQUEST_TIMED_OUT; the deletion
 goes on then. Named by an id, only the topic that has it is deleted, never a namesake that was made since (Kafka looks
-the name up once). Left out: the controller mutation quota, which holds nothing back yet.
+the name up once). From version 5 on a quota refuses
+changes (KIP-599), before that it holds the client back.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_deletion import NO_IDS, TopicDeleter
 from barnabas.api.administration.topic_waits import TopicWaits
 from barnabas.api.authorization import Decisions
+from barnabas.api.client_throttles import MutationQuotas
 from barnabas.api.context import RequestContext
 from barnabas.cluster.image import MetadataImage
 from barnabas.cluster.metadata_cache import MetadataCache
@@ -27,6 +29,7 @@ from barnabas.wire.messages import DeleteTopicsRequest, DeleteTopicsResponse
 
 _BY_ID_SINCE: Final = 6
 _DISABLED_SINCE: Final = 3
+_STRICT_SINCE: Final = 5
 
 Result = DeleteTopicsResponse.DeletableTopicResult
 
@@ -52,6 +55,7 @@ class DeleteTopicsHandler:
         deleter: TopicDeleter,
         waits: TopicWaits,
         metadata: MetadataCache,
+        quotas: MutationQuotas,
         *,
         is_enabled: bool,
     ) -> None:
@@ -60,6 +64,7 @@ class DeleteTopicsHandler:
         self._waits = waits
         self._metadata = metadata
         self._is_enabled = is_enabled
+        self._quotas = quotas
 
     def handle(
         self, context: RequestContext, request: DeleteTopicsRequest
@@ -94,12 +99,19 @@ class DeleteTopicsHandler:
             (topic.name, topic.topic_id) for topic in asked if topic.name is not None and not topic.error
         )
         outcomes: dict[tuple[str, bytes], KafkaError | None] = {}
+        quota, image = self._quotas.of(context, _STRICT_SINCE), self._metadata.image
         for is_by_id in (False, True):
             topics = [topic for topic in named if (topic[1] != ZERO_UUID) is is_by_id]
             for start in range(0, len(topics), STEP_ELEMENTS):
                 if start:
                     await context.turn()
-                piece = dict(topics[start : start + STEP_ELEMENTS])
+                piece: dict[str, bytes] = {}
+                for name, topic_id in topics[start : start + STEP_ELEMENTS]:
+                    refusal = quota.admit(name, image.partition_count(name) or 0)
+                    if refusal is None:
+                        piece[name] = topic_id
+                    else:
+                        outcomes[name, topic_id] = refusal
                 ids = {name: Uuid(topic_id) for name, topic_id in piece.items()} if is_by_id else NO_IDS
                 for name, outcome in (await self._deleter.request(list(piece), ids)).items():
                     outcomes[name, piece[name]] = outcome
@@ -116,7 +128,9 @@ class DeleteTopicsHandler:
                 topic.error = ErrorCode.REQUEST_TIMED_OUT
 
         await context.in_steps(each(settle, asked))
-        return await context.in_steps(_response(asked))
+        response = await context.in_steps(_response(asked))
+        quota.throttle(context, response)
+        return response
 
 
 def _asked(context: RequestContext, request: DeleteTopicsRequest) -> Steps[list[_Asked]]:

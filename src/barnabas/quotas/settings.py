@@ -21,3 +21,11 @@ class ClientQuotaSettings:
 
     window_count: int = setting("quota.window.num", int)
     window_seconds: int = setting("quota.window.size.seconds", int)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerQuotaSettings:
+    """Of changes that controllers make for clients: likewise."""
+
+    window_count: int = setting("controller.quota.window.num", int)
+    window_seconds: int = setting("controller.quota.window.size.seconds", int)

@@ -25,7 +25,7 @@ from barnabas.api.alter_replica_log_dirs import AlterReplicaLogDirsHandler
 from barnabas.api.alter_user_scram_credentials import AlterUserScramCredentialsHandler
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
-from barnabas.api.client_throttles import ConsumerQuotas, QuotaAccess
+from barnabas.api.client_throttles import ConsumerQuotas, MutationQuotas, QuotaAccess
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.create_acls import CreateAclsHandler
 from barnabas.api.create_partitions import CreatePartitionsHandler
@@ -325,16 +325,17 @@ class Handlers:
         logger = components.shared.logs.logger("kafka.server.ZkAdminManager")
         levels = LoggerLevels(components.shared.logs, components.identity.broker_id, logger)
         alterer = ConfigAlterer(session, metadata, configs, logger)
-        waits = self.topic_waits
+        waits, mutations = self.topic_waits, MutationQuotas(components.storage.client_throttles)
         acls = components.authorization
         acl_store = None if acls is None else acls.store
         return [
-            CreateTopicsHandler(controller, self.topic_creator, waits, configs),
+            CreateTopicsHandler(controller, self.topic_creator, waits, configs, mutations),
             DeleteTopicsHandler(
                 controller,
                 TopicDeleter(session, logger),
                 waits,
                 metadata,
+                mutations,
                 is_enabled=components.config.values["delete.topic.enable"],
             ),
             AlterPartitionReassignmentsHandler(controller),
@@ -346,6 +347,7 @@ class Handlers:
                 controller,
                 PartitionCreator(host, session, metadata, configs, controller, logger, components.shared.steps),
                 waits,
+                mutations,
             ),
             DescribeConfigsHandler(session, metadata, configs, levels, logger),
             DescribeClientQuotasHandler(QuotaReader(session, logger)),

@@ -18,7 +18,7 @@ from barnabas.kernel.system_errors import reason
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogSettings
-from barnabas.quotas.settings import ClientQuotaSettings
+from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
 from barnabas.security.scram_credentials import ScramCredentials
 from barnabas.server.client_quota_metrics import client_quota_metrics
 from barnabas.server.config import OWN_KEYS
@@ -102,7 +102,10 @@ class Storage:
             self.broker_configs, self.topic_configs, shared.metrics, shared.host.loop.time
         )
         now = shared.host.loop.time
-        self.client_throttles = ClientThrottles(take(ClientQuotaSettings, self.broker_configs.values), now)
+        values = self.broker_configs.values
+        self.client_throttles = ClientThrottles(
+            take(ClientQuotaSettings, values), take(ControllerQuotaSettings, values), now
+        )
         shared.metrics.add_source(partial(client_quota_metrics, self.client_throttles))
         self.scram_credentials = ScramCredentials(shared.logs.logger("kafka.security.CredentialProvider"))
         self.dynamic_configs = DynamicConfigs(

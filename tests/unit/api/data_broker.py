@@ -38,7 +38,7 @@ from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.quotas.replication_quota import ReplicationQuota
-from barnabas.quotas.settings import ClientQuotaSettings, ReplicationQuotaSettings
+from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings, ReplicationQuotaSettings
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.security.acl_rules import AclRules
 from barnabas.security.authorizer import Authorizer
@@ -302,7 +302,7 @@ class DataBroker:
         self.told: asyncio.Future[None] = host.loop.create_future()
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
-        self.throttles = ClientThrottles(ClientQuotaSettings(), host.loop.time)
+        self.throttles = ClientThrottles(ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time)
         self.access = Access(QuotaAccess(self.throttles))
         self.groups = Groups()
         self.coordinator = Coordinator()

@@ -19,7 +19,9 @@ LATEST = 3
 
 
 def caller_of(world: AdminWorld) -> Caller:
-    return Calls(world.host, CreatePartitionsHandler(world.controller, world.partitions, world.waits)).connect()
+    return Calls(
+        world.host, CreatePartitionsHandler(world.controller, world.partitions, world.waits, world.mutations)
+    ).connect()
 
 
 def asked(*topics: Topic, timeout_ms: int = 10_000, validate_only: bool = False) -> CreatePartitionsRequest:

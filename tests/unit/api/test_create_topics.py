@@ -21,7 +21,7 @@ LATEST = 7
 
 
 def caller_of(world: AdminWorld) -> Caller:
-    handler = CreateTopicsHandler(world.controller, world.creator, world.waits, world.broker_configs)
+    handler = CreateTopicsHandler(world.controller, world.creator, world.waits, world.broker_configs, world.mutations)
     return Calls(world.host, handler).connect()
 
 
@@ -182,7 +182,9 @@ def test_waiting_counts_as_no_work_of_this_broker() -> None:
     """A hundred admins who wait for dead brokers must not keep data requests out."""
 
     async def main(world: AdminWorld) -> None:
-        handler = CreateTopicsHandler(world.controller, world.creator, world.waits, world.broker_configs)
+        handler = CreateTopicsHandler(
+            world.controller, world.creator, world.waits, world.broker_configs, world.mutations
+        )
         calls = Calls(world.host, handler)
         caller = calls.connect()
         caller.send(asked("t"), LATEST)

@@ -23,7 +23,9 @@ LATEST = 6
 
 
 def caller_of(world: AdminWorld, *, is_enabled: bool = True) -> Caller:
-    handler = DeleteTopicsHandler(world.controller, world.deleter, world.waits, world.metadata, is_enabled=is_enabled)
+    handler = DeleteTopicsHandler(
+        world.controller, world.deleter, world.waits, world.metadata, world.mutations, is_enabled=is_enabled
+    )
     return Calls(world.host, handler).connect()
 
 

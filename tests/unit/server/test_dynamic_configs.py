@@ -19,7 +19,7 @@ from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.protocol import CreateMode
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
-from barnabas.quotas.settings import ClientQuotaSettings
+from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.server.quota_configs import QuotaConfigs
 from barnabas.testing.simulation import Simulation, simulation_seeds
@@ -45,7 +45,7 @@ class Following:
         self.unclean: list[str] = []
         self.told: list[str] = []
         self.topics.add_listener(lambda topic, _values: self.told.append(topic))
-        self.throttles = ClientThrottles(ClientQuotaSettings(), world.host.loop.time)
+        self.throttles = ClientThrottles(ClientQuotaSettings(), ControllerQuotaSettings(), world.host.loop.time)
         self.dynamic = DynamicConfigs(
             world.host,
             world.client,

@@ -19,6 +19,8 @@ from barnabas.api.administration.guarded_writes import (
 from barnabas.api.administration.ports import ControllerStatus
 from barnabas.api.administration.topic_creation import (
     PARTITIONS_PER_REQUEST_MAX,
+    Admit,
+    admit_all,
     alive_brokers,
     check_fits_one_znode,
     first_ones,
@@ -73,14 +75,17 @@ class PartitionCreator:
         self._controller = controller
         self._logger = logger
 
-    async def create(self, wanted: Sequence[MorePartitions], *, validate_only: bool) -> dict[str, int | KafkaError]:
-        """Adds partitions; returns by topic how many there are now, or why none were added."""
+    async def create(
+        self, wanted: Sequence[MorePartitions], *, validate_only: bool, admit: Admit = admit_all
+    ) -> dict[str, int | KafkaError]:
+        """Adds partitions; returns by topic how many there are now, or why none were added. None are that `admit`
+        refuses, which is asked last."""
         outcomes: dict[str, int | KafkaError] = {}
         for more in wanted:
             try:
                 if self._controller.is_topic_queued_for_deletion(more.topic):
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-                outcomes[more.topic] = await self._create(more, validate_only=validate_only)
+                outcomes[more.topic] = await self._create(more, admit, validate_only=validate_only)
             except KafkaError as error:
                 outcomes[more.topic] = error.with_traceback(None)
             except CoordinationError as error:
@@ -92,7 +97,7 @@ class PartitionCreator:
                 )
         return outcomes
 
-    async def _create(self, more: MorePartitions, *, validate_only: bool) -> int:
+    async def _create(self, more: MorePartitions, admit: Admit, *, validate_only: bool) -> int:
         """Raises `KafkaError` and `CoordinationError`."""
         try:
             check_topic_name(more.topic)  # what is not one may not be the name of a znode either
@@ -113,6 +118,9 @@ class PartitionCreator:
             planned = await self._steps.run(self._plan(more, existing, len(data or b"")))
             if validate_only:
                 return more.partition_count
+            refusal = admit(more.topic, len(planned))
+            if refusal is not None:
+                raise refusal
             grown = TopicAssignment(
                 {**existing.partitions, **planned}, existing.topic_id, existing.version, existing.extra
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -91,6 +91,14 @@ class PlannedTopic:
 
 
 Outcome = PlannedTopic | KafkaError
+Admit = Callable[[str, int], KafkaError | None]
+"""Why a topic may not be given so many partitions now, by a quota; None where it may. It is asked again for a write
+that is tried again."""
+
+
+def admit_all(_topic: str, _partition_count: int) -> KafkaError | None:
+    """Without a quota."""
+    return None
 
 
 class TopicCreator:
@@ -113,10 +121,13 @@ class TopicCreator:
         self._broker_configs = broker_configs
         self._logger = logger
 
-    async def create(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> dict[str, Outcome]:
+    async def create(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, admit: Admit = admit_all
+    ) -> dict[str, Outcome]:
         """Makes the topics, which must have different names; returns by name what was made, or why not.
 
-        `validate_only` checks only. When this returns, the topics are in ZooKeeper; leaders come later.
+        `validate_only` checks only. Nothing is made that `admit` refuses, which is asked last. When this returns, the
+        topics are in ZooKeeper; leaders come later.
         """
         outcomes = await self._steps.run(self._plan_all(topics))
         pending = [outcome for outcome in outcomes.values() if isinstance(outcome, PlannedTopic)]
@@ -124,7 +135,7 @@ class TopicCreator:
             if not pending:
                 break
             pending = await self._attempt(
-                pending, outcomes, validate_only=validate_only, is_last=attempt == ATTEMPTS - 1
+                pending, outcomes, admit, validate_only=validate_only, is_last=attempt == ATTEMPTS - 1
             )
         for position, (name, outcome) in enumerate(outcomes.items()):
             if position % _PLANNED_PER_TURN == _PLANNED_PER_TURN - 1:
@@ -216,7 +227,13 @@ class TopicCreator:
     # What there is, and the writes.
 
     async def _attempt(
-        self, pending: list[PlannedTopic], outcomes: dict[str, Outcome], *, validate_only: bool, is_last: bool
+        self,
+        pending: list[PlannedTopic],
+        outcomes: dict[str, Outcome],
+        admit: Admit,
+        *,
+        validate_only: bool,
+        is_last: bool,
     ) -> list[PlannedTopic]:
         """Reads what there is and makes what can be made; returns what must be tried again.
 
@@ -241,6 +258,7 @@ class TopicCreator:
                 outcomes.update({topic.name: error for topic in pending[start:]})
                 return again
             if not validate_only:
+                possible = _admitted(possible, outcomes, admit)
                 again += await self._write(check, possible, outcomes, is_last=is_last)
         return again
 
@@ -411,3 +429,17 @@ def _may_collide(name: str) -> bool:
 
 def _exists(name: str) -> KafkaError:
     return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _admitted(
+    possible: Sequence[tuple[PlannedTopic, bool]], outcomes: dict[str, Outcome], admit: Admit
+) -> list[tuple[PlannedTopic, bool]]:
+    """Those that the quota lets pass; the others fail."""
+    admitted = []
+    for topic, has_config in possible:
+        refusal = admit(topic.name, len(topic.assignment))
+        if refusal is None:
+            admitted.append((topic, has_config))
+        else:
+            outcomes[topic.name] = refusal
+    return admitted

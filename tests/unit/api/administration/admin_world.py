@@ -12,6 +12,7 @@ from barnabas.api.administration.partition_creation import PartitionCreator
 from barnabas.api.administration.topic_creation import TopicCreator
 from barnabas.api.administration.topic_deletion import TopicDeleter
 from barnabas.api.administration.topic_waits import TopicWaits
+from barnabas.api.client_throttles import ClientThrottles, MutationQuotas
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.config.broker_config import check_broker_config
@@ -31,6 +32,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.timers import Timers
+from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.messages import UpdateMetadataRequest
 from tests.unit.network.serving import Lines
@@ -78,6 +80,8 @@ class AdminWorld:
         self.partitions = PartitionCreator(
             host, client, self.metadata, self.broker_configs, self.controller, self.logger, steps
         )
+        self.throttles = ClientThrottles(ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time)
+        self.mutations = MutationQuotas(self.throttles)
         self.alterer = ConfigAlterer(client, self.metadata, self.broker_configs, self.logger)
         self.show({})
 
