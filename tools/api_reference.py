@@ -49,6 +49,11 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("GroupAdmin", "GroupListing", "GroupDescription", "GroupMemberDescription"),
     ),
     (
+        "Administration: quotas",
+        "client/quota_admin.py",
+        ("QuotaAdmin", "ClientQuotas"),
+    ),
+    (
         "Errors",
         "client/errors.py",
         (

@@ -209,6 +209,29 @@ class AdminCommandSuite:
             assert done.output.startswith("All is well: ")
             assert barnabas(bootstrap, "cluster", "health", "--json").document == {"problems": []}
 
+    def test_quotas_are_set_shown_and_removed(self, bootstrap: str) -> None:
+        who = ("--user", "Ann B", "--default-client-id")
+        done = barnabas(bootstrap, "quota", "set", *who, "producer_byte_rate=1000000", "request_percentage=12.5")
+        assert (done.status, done.errors) == (0, ""), done.output
+        rows = [
+            "User Client id Address Quota Value",
+            "Ann B <default> - producer_byte_rate 1000000",
+            "Ann B <default> - request_percentage 12.5",
+        ]
+        assert done.rows == rows
+        done = barnabas(bootstrap, "quota", "set", "--ip", "127.0.0.1", "connection_creation_rate=100000", "--json")
+        address = {"entity": {"ip": "127.0.0.1"}, "values": {"connection_creation_rate": 100000.0}}
+        assert done.document == {"quotas": [address]}
+        assert barnabas(bootstrap, "quota", "list", "--user", "Ann B").rows == rows
+        assert barnabas(bootstrap, "quota", "list").rows == [*rows, "- - 127.0.0.1 connection_creation_rate 100000"]
+        done = barnabas(bootstrap, "quota", "unset", *who, "request_percentage")
+        assert (done.status, done.rows) == (0, rows[:2])
+        assert barnabas(bootstrap, "quota", "set", "--user", "x", "producer_byte_rate=1.5").status == 1
+        for arguments in (who, ("--ip", "127.0.0.1")):
+            done = barnabas(bootstrap, "quota", "unset", *arguments, "--all")
+            assert (done.status, done.output, done.errors) == (0, "", "No quota is set.\n")
+        assert barnabas(bootstrap, "quota", "list", "--json").document == {"quotas": []}
+
     def test_nobody_is_elected_where_leaders_are_as_they_should_be(self, bootstrap: str) -> None:
         with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as topic:
             done = barnabas(bootstrap, "elect", "preferred", "--topic", topic)

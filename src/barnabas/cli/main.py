@@ -75,6 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.produce",
         "Write records to a topic.",
     ),
+    "quota": (
+        "barnabas.cli.quota",
+        "Show and change what clients may take in a second.",
+    ),
     "reassign": (
         "barnabas.cli.reassign",
         "Move partitions to other brokers: plan it, do it, look at it, cancel it.",

@@ -17,6 +17,7 @@ from barnabas.client.config_admin import ConfigAdmin, ConfigEntry, ConfigOperati
 from barnabas.client.elections import elect_codes, elect_request, elected
 from barnabas.client.group_admin import GroupAdmin, GroupDescription, GroupListing, GroupMemberDescription
 from barnabas.client.offset_lookup import OffsetLookup
+from barnabas.client.quota_admin import ClientQuotas, QuotaAdmin
 from barnabas.client.reassignments import PartitionReassignment, alter_codes, alter_request, list_request, listed
 from barnabas.client.records import OffsetAndTimestamp
 from barnabas.wire import messages
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Admin",
+    "ClientQuotas",
     "ConfigEntry",
     "ConfigOperation",
     "ConfigSynonym",
@@ -52,7 +54,7 @@ class NewTopic:
     assignment: Mapping[int, Sequence[int]] | None = None
 
 
-class Admin(ConfigAdmin, GroupAdmin):
+class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
     """Calls of an administrator, with those about configurations and groups; use it as a context, or `close` it."""
 
     def __init__(self, client: Client) -> None:

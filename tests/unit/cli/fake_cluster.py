@@ -15,6 +15,7 @@ from barnabas.cli import connection
 from barnabas.client import admin, broker_views
 from barnabas.client.admin import ConfigEntry, ConfigOperation, GroupDescription, GroupListing, NewTopic, ResourceType
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
+from barnabas.client.quota_admin import ClientQuotas
 from barnabas.client.reassignments import PartitionReassignment
 from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -71,6 +72,7 @@ class FakeCluster:
     waited_for: list[tuple[str, ...]] = field(default_factory=list)
     grown: dict[str, int] = field(default_factory=dict)
     altered: list[Any] = field(default_factory=list)
+    quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = field(default_factory=dict)
     elections: list[tuple[ElectionType, list[TopicPartition]]] = field(default_factory=list)
     election_errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
     is_slow: bool = False
@@ -122,6 +124,22 @@ class FakeAdmin(_Context):
             if self.fake.topics[name].is_internal:
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name}: it is internal.")
             self.fake.deleted.append(name)
+
+    async def describe_client_quotas(self, entity: Mapping[str, str | None]) -> list[ClientQuotas]:
+        return [
+            ClientQuotas(dict(key), values)
+            for key, values in self.fake.quotas.items()
+            if values and entity.items() <= dict(key).items()
+        ]
+
+    async def alter_client_quotas(self, entity: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
+        self.fake.check()
+        values = self.fake.quotas.setdefault(tuple(entity.items()), {})
+        for key, value in changes.items():
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
 
     async def elect_leaders(
         self, election_type: ElectionType, partitions: Iterable[TopicPartition]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.api.administration.guarded_writes import (
@@ -232,6 +231,8 @@ def _text(path: QuotaPath, key: str, value: float) -> str:
 
 def _double_text(value: float) -> str:
     """As Java writes a double, `12.5` or `1.0E8`."""
+    from decimal import Decimal  # for brokers that are told such values
+
     text = repr(float(value))
     if value == 0 or _PLAIN_FROM <= value < _PLAIN_BELOW:
         return text
