@@ -6,9 +6,11 @@ Kafka counts whole requests and responses; here it is the bytes of their records
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from barnabas.api.request_time import EXEMPT, RequestTime
 from barnabas.quotas.client_quotas import THROTTLE_MS_MAX, AccountLimits, BucketAccount, ClientQuotas, RateAccount
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -25,32 +27,64 @@ class ClientThrottles:
     """The quotas of a broker's clients, by kind."""
 
     def __init__(
-        self, settings: ClientQuotaSettings, controller_settings: ControllerQuotaSettings, now: Callable[[], float]
+        self,
+        settings: ClientQuotaSettings,
+        controller_settings: ControllerQuotaSettings,
+        now: Callable[[], float],
+        elapsed: Callable[[], float],
     ) -> None:
-        """`now` is the loop's time in seconds."""
+        """`now` is the loop's time in seconds, `elapsed` a finer clock."""
         self.now = now
+        self.elapsed = elapsed
         limits = AccountLimits(now, settings.window_count, settings.window_seconds)
         self.produce = ClientQuotas(RateAccount, limits)
         self.fetch = ClientQuotas(RateAccount, limits)
+        window_ms = round(settings.window_seconds * 1000)
+        self.request = ClientQuotas(RateAccount, limits._replace(throttle_ms_max=window_ms))
         of_controller = AccountLimits(now, controller_settings.window_count, controller_settings.window_seconds)
         self.controller_mutation = ClientQuotas(BucketAccount, of_controller)
         self.by_config: Mapping[str, ClientQuotas[Any]] = {
             "producer_byte_rate": self.produce,
             "consumer_byte_rate": self.fetch,
+            "request_percentage": self.request,
             "controller_mutation_rate": self.controller_mutation,
         }
         """By the name of the config that sets them."""
+
+    def request_time(self, context: RequestContext) -> RequestTime | None:
+        """What measures a request from now on; None where no quota holds for its time."""
+        if context.api_key in EXEMPT:
+            return None
+        account = self.request.account(user_of(context.principal), context.client_id)
+        return None if account is None else RequestTime(account, self.elapsed)
+
+    def _time_of(self, principal: str, client_id: str | None) -> RequestTime | None:
+        account = self.request.account(user_of(principal), client_id)
+        return None if account is None else RequestTime(account, self.elapsed)
+
+    def produce_quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:
+        """None for whoever may produce without limit."""
+        account = self.produce.account(user_of(principal), client_id)
+        time = self._time_of(principal, client_id)
+        return None if account is None and time is None else _ProduceQuota(account, time)
+
+    def fetch_quota(self, principal: str, client_id: str | None) -> FetchQuota | None:
+        """None for whoever may fetch without limit."""
+        account = self.fetch.account(user_of(principal), client_id)
+        time = self._time_of(principal, client_id)
+        return None if account is None and time is None else _FetchQuota(account, time)
 
 
 class QuotaAccess:
     """Everybody may write everything, as fast as the quotas say (`produce_pipeline.ProduceAccess`)."""
 
     def __init__(self, throttles: ClientThrottles) -> None:
-        self._produce = throttles.produce
+        self._throttles = throttles
 
     @property
     def epoch(self) -> int:
-        return self._produce.epoch
+        throttles = self._throttles
+        return throttles.produce.epoch + throttles.request.epoch
 
     def place_of(self, address: str) -> str:  # noqa: ARG002 - all are alike
         return ""
@@ -59,65 +93,90 @@ class QuotaAccess:
         return True
 
     def quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:
-        account = self._produce.account(user_of(principal), client_id)
-        return None if account is None else _ProduceQuota(account)
-
-
-class _ProduceQuota:
-    """What one may produce."""
-
-    __slots__ = ("_account",)
-
-    def __init__(self, account: RateAccount) -> None:
-        self._account = account
-
-    def throttle_ms(self, size_bytes: int) -> int:
-        throttle_ms = self._account.take(size_bytes)
-        if throttle_ms:
-            self._account.note_throttled(throttle_ms)
-        return throttle_ms
+        return self._throttles.produce_quota(principal, client_id)
 
 
 class ConsumerQuotas:
     """What clients may fetch (`fetch_fast_path.FetchQuotas`)."""
 
     def __init__(self, throttles: ClientThrottles) -> None:
-        self._fetch = throttles.fetch
+        self._throttles = throttles
 
     @property
     def epoch(self) -> int:
         """Another number whenever a request may have another quota."""
-        return self._fetch.epoch
+        throttles = self._throttles
+        return throttles.fetch.epoch + throttles.request.epoch
 
     def of(self, principal: str, client_id: str | None) -> FetchQuota | None:
         """None for whoever may fetch without limit."""
-        account = self._fetch.account(user_of(principal), client_id)
-        return None if account is None else _FetchQuota(account)
+        return self._throttles.fetch_quota(principal, client_id)
 
 
-class _FetchQuota:
+class _DataQuota:
+    """The bytes and the time of those who share both accounts; either may be without limit."""
+
+    __slots__ = ("_account", "_time")
+
+    def __init__(self, account: RateAccount | None, time: RequestTime | None) -> None:
+        self._account = account
+        self._time = time
+        if time is not None:
+            time.rest()
+
+    def begin(self) -> None:
+        """The loop works at a request."""
+        if self._time is not None:
+            self._time.go_on()
+
+    def end(self) -> None:
+        """It does no more; what it did since the request was counted is counted too."""
+        if self._time is not None:
+            self._time.rest()
+            self._time.count()
+
+    def _charge(self) -> int:
+        return 0 if self._time is None else self._time.charge()
+
+    def _note(self, bytes_ms: int, time_ms: int) -> int:
+        """The longer of both; it counts as that of its kind."""
+        if bytes_ms > time_ms:
+            if self._account is not None:
+                self._account.note_throttled(bytes_ms)
+        elif time_ms and self._time is not None:
+            self._time.note_throttled(time_ms)
+        return max(bytes_ms, time_ms)
+
+
+class _ProduceQuota(_DataQuota):
+    """What one may produce."""
+
+    __slots__ = ()
+
+    def throttle_ms(self, size_bytes: int) -> int:
+        return self._note(0 if self._account is None else self._account.take(size_bytes), self._charge())
+
+
+class _FetchQuota(_DataQuota):
     """What one may fetch."""
 
-    __slots__ = ("_account",)
-
-    def __init__(self, account: RateAccount) -> None:
-        self._account = account
+    __slots__ = ()
 
     @property
     def burst(self) -> float:
-        return self._account.burst
+        return math.inf if self._account is None else self._account.burst
 
     def throttle_ms(self, size_bytes: int) -> int:
-        account = self._account
-        throttle_ms = account.take(size_bytes)
-        if not throttle_ms:
-            return 0
-        account.count(-size_bytes)
-        if not account.rate:  # a batch that is larger than any burst would never be given
-            account.count(size_bytes)
-            return 0
-        account.note_throttled(throttle_ms)
-        return throttle_ms
+        account, bytes_ms, time_ms = self._account, 0, self._charge()
+        if account is not None:
+            bytes_ms = account.take(size_bytes)
+            if bytes_ms or time_ms:
+                account.count(-size_bytes)
+                if bytes_ms and not account.rate:  # a batch that is larger than any burst would never be given
+                    bytes_ms = 0
+                    if not time_ms:
+                        account.count(size_bytes)
+        return self._note(bytes_ms, time_ms)
 
 
 class MutationQuota:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from barnabas.api.request_metrics import RequestMetrics
+    from barnabas.api.request_time import RequestTime
     from barnabas.kernel.steps import Steps
     from barnabas.network.connection import ServerConnection, Slot
     from barnabas.security.authorizer import Authorizer
@@ -65,6 +66,7 @@ class RequestContext:
         "received",
         "request",
         "request_name",
+        "time",
     )
 
     def __init__(
@@ -91,6 +93,8 @@ class RequestContext:
         self.request = request
         self.request_name: str | None = None
         """A name that the request is counted by beside its API's; Fetch sets `FetchFollower` or `FetchConsumer`."""
+        self.time: RequestTime | None = None
+        """Measures the time that the request takes, where that is limited."""
 
     @property
     def client_host(self) -> str:

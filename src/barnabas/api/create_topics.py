@@ -3,8 +3,8 @@
 Answered when every partition has a leader in this broker's metadata, or at the time-out, with REQUEST_TIMED_OUT for
 topics that are there but not led yet; so Kafka does in ZooKeeper mode, and a time-out of 0 is always answered so. From
 version 5 on the configs, counts and, from 7, the id are told of what was made, to whoever may describe its configs.
-Left out: policies (`create.topic.policy.class.name`). From version 6 on a quota refuses changes (KIP-599), before that it
-holds the client back; topics that are made by themselves count for no quota.
+Left out: policies (`create.topic.policy.class.name`). From version 6 on a quota refuses changes (KIP-599), before that
+it holds the client back; topics that are made by themselves count for no quota.
 """
 
 from __future__ import annotations

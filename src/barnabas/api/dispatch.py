@@ -20,10 +20,12 @@ from types import GeneratorType
 from typing import Any, Final, TypeVar
 
 from barnabas.api.authentication import Authentication, ClientLogin
+from barnabas.api.client_throttles import ClientThrottles
 from barnabas.api.context import RequestContext, Responder
 from barnabas.api.interception import Intercept, InterceptedHandler
 from barnabas.api.registry import FastPathHandler, Handler, Registry
 from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
+from barnabas.api.request_time import Timed, charge, timed_steps
 from barnabas.api.response_errors import errors_in_steps, errors_of
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricsRegistry
@@ -94,12 +96,15 @@ class Dispatcher:
         steps: StepRunner | None = None,
         authorizer: Authorizer | None = None,
         authentication: Authentication | None = None,
+        throttles: ClientThrottles | None = None,
     ) -> None:
         """`registry` may still be filled afterwards; a handler is looked up when its first request comes. `steps` does
         what is long; all that is long on a loop should share one. Without an `authorizer` everybody may do everything.
-        `authentication` has clients log in, where their listeners ask for it.
+        `authentication` has clients log in, where their listeners ask for it. Without `throttles` no request's time is
+        limited.
         """
         self.authorizer = authorizer
+        self.throttles = throttles
         self._loop = host.loop
         self._steps = steps or StepRunner(host.loop)
         self._registry = registry
@@ -265,11 +270,17 @@ class Dispatcher:
     def _encode(self, context: RequestContext, message: Message, codes: list[int]) -> list[Buffer] | None:
         """The frame of a response with these errors; None after the connection has been ended instead."""
         self._count_errors(context, codes)
-        route = self._route_of(context)
+        route, time = self._route_of(context), context.time
+        if time is not None:
+            charge(context.connection, time, message)
         try:
             return route.encode(context.correlation_id, message)
         except EncodeError:
             return self._encode_instead(context, route)
+        finally:
+            if time is not None:
+                time.rest()
+                time.count()
 
     async def _complete_in_steps(self, context: RequestContext, slot: Slot, message: Any) -> None:
         frame = None
@@ -295,6 +306,8 @@ class Dispatcher:
             return None
         self._count_errors(context, (yield from errors_in_steps(message)))
         route = self._route_of(context)
+        if context.time is not None:
+            charge(context.connection, context.time, message)
         try:
             encode = codec.response_step_encoder(route.api_key, route.api_version)
             return (yield from encode(context.correlation_id, message))
@@ -377,6 +390,21 @@ class Dispatcher:
         context = RequestContext(
             self, connection, route.api_key, route.api_version, correlation_id, client_id, self._loop.time(), None
         )
+        throttles = self.throttles
+        if throttles is None or not throttles.request.bounds:
+            return self._begin(context, route, buffer, position, end)
+        time = context.time = throttles.request_time(context)
+        try:
+            return self._begin(context, route, buffer, position, end)
+        finally:
+            if time is not None:
+                time.rest()
+
+    def _begin(
+        self, context: RequestContext, route: _Route, buffer: bytearray | memoryview, position: int, end: int
+    ) -> list[Buffer] | None:
+        """Decodes and handles a request, or the first step of that."""
+        connection = context.connection
         if end - position > LARGE_BYTES:
             decode = codec.request_step_decoder(route.api_key, route.api_version)
             decoding = decode(buffer, position, end)
@@ -464,6 +492,8 @@ class Dispatcher:
                 await claim.wait(self._loop)
                 claim.is_working = True
             steps = self._serve_in_steps(context, slot, rest, frame)
+            if context.time is not None:
+                steps = timed_steps(steps, context.time)
             outcome = await self._steps.run(steps, is_urgent=context.is_control)
             if outcome is not None:
                 self.run(context.responder or context.park(is_queued=True), outcome)
@@ -527,7 +557,7 @@ class Dispatcher:
     async def _finish(self, responder: Responder, outcome: Awaitable[Message | None]) -> None:
         """Waits for what a handler's coroutine says, and answers."""
         try:
-            message = await outcome
+            message = await (outcome if responder.context.time is None else Timed(outcome, responder.context.time))
         except Exception as error:  # noqa: BLE001 - sorted there
             message = self._failed(responder.context, error)
         except BaseException:

@@ -104,6 +104,18 @@ class FetchHandler:
         context.request_name = _NAME_OF[parameters.is_from_follower]
         if self._is_large(request):
             return self._handle_in_steps(context, request, parameters, follower_id)
+        quota = parameters.quota
+        if quota is None:
+            return self._handle(context, request, parameters, follower_id)
+        quota.begin()
+        try:
+            return self._handle(context, request, parameters, follower_id)
+        finally:
+            quota.end()
+
+    def _handle(
+        self, context: RequestContext, request: FetchRequest, parameters: FetchParameters, follower_id: int
+    ) -> Any:
         scope = self._sessions.scope(self._session_request(context.api_version, request, follower_id))
         if scope.error:
             return FetchResponse(error_code=scope.error)

@@ -113,6 +113,7 @@ class FetchAnswers:
         error of the session instead."""
         quota = parameters.quota
         if quota is not None:
+            quota.begin()
             throttle_ms = quota.throttle_ms(sum(read.size_bytes for _, read in reads))
             if throttle_ms:
                 scope.give_nothing()
@@ -196,7 +197,9 @@ class FetchAnswers:
         if quota is not None:
             size_bytes = 0
             for start in range(0, len(reads), READ_PER_STEP):
+                quota.begin()
                 size_bytes += sum(read.size_bytes for _, read in reads[start : start + READ_PER_STEP])
+                quota.end()
                 yield
             throttle_ms = quota.throttle_ms(size_bytes)
             if throttle_ms:

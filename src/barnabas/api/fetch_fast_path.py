@@ -203,11 +203,19 @@ class FetchFastPath:
         if scope is None:
             return False
         connection.collected += 1
+        parameters = self._parameters_of(request)
+        quota = parameters.quota
+        if quota is not None:
+            quota.begin()
         try:
-            connection.answer_collected(self._handle(connection, request, scope))
+            response = self.answer_or_park(connection, request.correlation_id, parameters, scope)
+            connection.answer_collected(response)
         except Exception:
             connection.fail(_FAILED)
             raise
+        finally:
+            if quota is not None:
+                quota.end()
         if self._follower_id >= 0:
             self._learn(request, scope, buffer, start, end)
         return True
@@ -256,10 +264,6 @@ class FetchFastPath:
             *(self, shared.fetches, shared.sessions, shared.now, shared.read_cached),
             *(reader, parameters, session, item),
         )
-
-    def _handle(self, connection: ServerConnection, request: UsualRequest, scope: FetchScope) -> list[Buffer] | None:
-        """The response, if there is one now; None where the request is parked."""
-        return self.answer_or_park(connection, request.correlation_id, self._parameters_of(request), scope)
 
     def answer_or_park(
         self,
@@ -406,6 +410,17 @@ class _Waiting:
 
     def answer(self, reads: Reads) -> None:
         """Answers with what there is."""
+        quota = self._parameters.quota
+        if quota is None:
+            self._answer(reads)
+            return
+        quota.begin()
+        try:
+            self._answer(reads)
+        finally:
+            quota.end()
+
+    def _answer(self, reads: Reads) -> None:
         path, scope = self._path, self._scope
         try:
             collected = path.collect(self._parameters, scope, reads)

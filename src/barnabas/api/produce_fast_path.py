@@ -241,6 +241,9 @@ class ProduceFastPath:
         requests, self._collected = self._collected, []
         if not requests:
             return
+        quota = self.kind.quota
+        if quota is not None:
+            quota.begin()
         try:
             group = _Group(self, requests, [request[2] for request in requests])
             self.pipeline.append(self.kind, group, writes_at_once)
@@ -249,13 +252,18 @@ class ProduceFastPath:
             for connection, _, _ in requests:
                 connection.fail(_FAILED)
             raise
+        finally:
+            if quota is not None:
+                quota.end()
 
     def _take_at_once(self, request: _Request, is_sole_ready: bool) -> bool:
         """Handles a request that is not collected; False, and nothing has changed, if that takes long. If it comes
         alone, it shares neither the write nor the send of this tick with others.
         """
-        connection = request[0]
+        connection, quota = request[0], self.kind.quota
         connection.collected += 1
+        if quota is not None:
+            quota.begin()
         try:
             group = _Group(self, (request,), (request[2],))
             self.pipeline.append(self.kind, group, is_sole_ready, True)
@@ -265,6 +273,9 @@ class ProduceFastPath:
         except Exception:
             connection.fail(_FAILED)
             raise
+        finally:
+            if quota is not None:
+                quota.end()
         return True
 
     def _request(

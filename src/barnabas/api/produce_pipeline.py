@@ -36,6 +36,14 @@ class ProduceQuota(Protocol):
         """Counts so many bytes of records, and says for how long that holds the response back."""
         ...
 
+    def begin(self) -> None:
+        """The loop begins to work at requests, whose time may be limited."""
+        ...
+
+    def end(self) -> None:
+        """It has done so."""
+        ...
+
 
 class ProduceAccess(Protocol):
     """Who may write what, and at which rate."""

@@ -33,6 +33,11 @@ class Clock(Protocol):
         """Milliseconds since 1970-01-01 UTC."""
         ...
 
+    def stopwatch(self) -> float:
+        """Seconds that only grow, as fine as the machine tells them: for what is done within one turn of the loop, in
+        which the loop's time stands still."""
+        ...
+
 
 class Entropy(Protocol):
     """Unpredictable bytes, for ids and secrets; in the simulator, bytes from the seed."""

@@ -34,6 +34,9 @@ class RealClock:
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    def stopwatch(self) -> float:
+        return time.perf_counter()
+
 
 @dataclass(frozen=True, slots=True)
 class RealHost(Host):

@@ -1,8 +1,8 @@
 """What clients take of their quotas, and how they are held back, under the names of Apache Kafka's metrics.
 
 `kafka.server:type=Produce,user=U,client-id=C` has `byte-rate` and `throttle-time` (the average of the last minute, in
-milliseconds), with those tags that the quota tells apart; so has `Fetch`; `ControllerMutation` has `mutation-rate` and
-`tokens` instead of the rate of bytes. `queue-size` counts who is held back now.
+milliseconds), with those tags that the quota tells apart; so has `Fetch`. `Request` has `request-time` (percent)
+instead, and `ControllerMutation` has `mutation-rate` and `tokens`. `queue-size` counts who is held back now.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def client_quota_metrics(throttles: ClientThrottles) -> Iterator[tuple[MetricNam
     """All of them, as they are now."""
     yield from _of_kind("Produce", throttles.produce, {"byte-rate": "rate"})
     yield from _of_kind("Fetch", throttles.fetch, {"byte-rate": "rate"})
+    yield from _of_kind("Request", throttles.request, {"request-time": "rate"})
     changes = {"mutation-rate": "rate", "tokens": "tokens"}
     yield from _of_kind("ControllerMutation", throttles.controller_mutation, changes)
 

@@ -126,6 +126,7 @@ class BrokerComponents:
             shared.steps,
             None if self.authorization is None else self.authorization.authorizer,
             authentication=self._authentication(),
+            throttles=storage.client_throttles,
         )
         self.network = NetworkServer(
             host,

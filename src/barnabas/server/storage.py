@@ -104,7 +104,7 @@ class Storage:
         now = shared.host.loop.time
         values = self.broker_configs.values
         self.client_throttles = ClientThrottles(
-            take(ClientQuotaSettings, values), take(ControllerQuotaSettings, values), now
+            take(ClientQuotaSettings, values), take(ControllerQuotaSettings, values), now, shared.host.clock.stopwatch
         )
         shared.metrics.add_source(partial(client_quota_metrics, self.client_throttles))
         self.scram_credentials = ScramCredentials(shared.logs.logger("kafka.security.CredentialProvider"))

@@ -56,6 +56,14 @@ class FetchQuota(Protocol):
         """More bytes than these are never given at once."""
         ...
 
+    def begin(self) -> None:
+        """The loop begins to work at a request, whose time may be limited."""
+        ...
+
+    def end(self) -> None:
+        """It has done so."""
+        ...
+
 
 class FetchAccess(Protocol):
     """Whether who has sent a request may fetch a topic."""

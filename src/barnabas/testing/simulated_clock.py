@@ -32,6 +32,10 @@ class SimulatedClock:
         """Milliseconds since 1970-01-01 UTC, as this machine believes."""
         return int((self._wall_seconds + (self._world.now - self._based_at) * self._rate) * 1000)
 
+    def stopwatch(self) -> float:
+        """As `monotonic`: what is done within a turn takes no time."""
+        return self.monotonic()
+
     def monotonic(self) -> float:
         """Seconds that never go back; what `loop.time()` says on this machine."""
         return self._monotonic_seconds + (self._world.now - self._based_at) * self._rate

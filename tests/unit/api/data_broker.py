@@ -181,6 +181,12 @@ class Quota:
         self._access.counted_bytes += size_bytes
         return self._delay_ms
 
+    def begin(self) -> None:
+        """Time is not limited."""
+
+    def end(self) -> None:
+        """Time is not limited."""
+
 
 class Coordinator:
     """The coordinator of all transactions, as the leader of a partition asks it."""
@@ -302,7 +308,10 @@ class DataBroker:
         self.told: asyncio.Future[None] = host.loop.create_future()
         self.topic_metrics = BrokerTopicMetrics(calls.metrics)
         self.sessions = FetchSessionCache(2, host.loop.time, host.entropy, calls.metrics)
-        self.throttles = ClientThrottles(ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time)
+        self.throttles = ClientThrottles(
+            ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time, host.clock.stopwatch
+        )
+        calls.dispatcher.throttles = self.throttles
         self.access = Access(QuotaAccess(self.throttles))
         self.groups = Groups()
         self.coordinator = Coordinator()

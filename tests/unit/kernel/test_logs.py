@@ -16,6 +16,9 @@ class FixedClock:
     def time_ms(self) -> int:
         return 1_700_000_000_042
 
+    def stopwatch(self) -> float:
+        return 0.0
+
 
 def logs_to(stream: io.StringIO, name: str = "broker-1", level: str = "INFO", **levels: str) -> Logs:
     named = {key.replace("_", "."): value for key, value in levels.items()}

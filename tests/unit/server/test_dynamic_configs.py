@@ -45,7 +45,9 @@ class Following:
         self.unclean: list[str] = []
         self.told: list[str] = []
         self.topics.add_listener(lambda topic, _values: self.told.append(topic))
-        self.throttles = ClientThrottles(ClientQuotaSettings(), ControllerQuotaSettings(), world.host.loop.time)
+        self.throttles = ClientThrottles(
+            ClientQuotaSettings(), ControllerQuotaSettings(), world.host.loop.time, lambda: 0.0
+        )
         self.dynamic = DynamicConfigs(
             world.host,
             world.client,

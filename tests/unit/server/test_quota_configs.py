@@ -127,6 +127,7 @@ def test_the_metrics_say_who_takes_what_and_who_is_held_back() -> None:
             "kafka.server:type=Fetch,name=queue-size": 0,
             "kafka.server:type=Fetch,name=byte-rate,client-id=c": 0.0,
             "kafka.server:type=Fetch,name=throttle-time,client-id=c": 0.0,
+            "kafka.server:type=Request,name=queue-size": 0,
             "kafka.server:type=ControllerMutation,name=queue-size": 0,
         }
         name, metric = next(iter(client_quota_metrics(throttles)))

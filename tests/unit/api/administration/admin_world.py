@@ -80,7 +80,9 @@ class AdminWorld:
         self.partitions = PartitionCreator(
             host, client, self.metadata, self.broker_configs, self.controller, self.logger, steps
         )
-        self.throttles = ClientThrottles(ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time)
+        self.throttles = ClientThrottles(
+            ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time, host.clock.stopwatch
+        )
         self.mutations = MutationQuotas(self.throttles)
         self.alterer = ConfigAlterer(client, self.metadata, self.broker_configs, self.logger)
         self.show({})

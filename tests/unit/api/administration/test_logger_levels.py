@@ -19,6 +19,9 @@ class FixedClock:
     def time_ms(self) -> int:
         return 0
 
+    def stopwatch(self) -> float:
+        return 0.0
+
 
 def levels_of_broker() -> tuple[LoggerLevels, logging.Logger]:
     logs = Logs("broker-1", FixedClock(), Lines())

@@ -53,6 +53,9 @@ class LoopClock:
     def time_ms(self) -> int:
         return EPOCH_MS + round(self._loop.time() * 1000)
 
+    def stopwatch(self) -> float:
+        return self._loop.time()
+
 
 class CountingEntropy:
     """Random bytes that tell apart, and are the same each time."""
