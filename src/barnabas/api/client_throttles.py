@@ -154,7 +154,11 @@ class _ProduceQuota(_DataQuota):
     __slots__ = ()
 
     def throttle_ms(self, size_bytes: int) -> int:
-        return self._note(0 if self._account is None else self._account.take(size_bytes), self._charge())
+        account = self._account
+        bytes_ms = 0 if account is None else account.take(size_bytes)
+        if self._time is None and not bytes_ms:
+            return 0
+        return self._note(bytes_ms, self._charge())
 
 
 class _FetchQuota(_DataQuota):
@@ -176,6 +180,8 @@ class _FetchQuota(_DataQuota):
                     bytes_ms = 0
                     if not time_ms:
                         account.count(size_bytes)
+            elif self._time is None:
+                return 0
         return self._note(bytes_ms, time_ms)
 
 

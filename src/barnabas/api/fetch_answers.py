@@ -114,7 +114,10 @@ class FetchAnswers:
         quota = parameters.quota
         if quota is not None:
             quota.begin()
-            throttle_ms = quota.throttle_ms(sum(read.size_bytes for _, read in reads))
+            size_bytes = 0
+            for _, read in reads:
+                size_bytes += read.size_bytes
+            throttle_ms = quota.throttle_ms(size_bytes)
             if throttle_ms:
                 scope.give_nothing()
                 return Collected([], [], True, throttle_ms)

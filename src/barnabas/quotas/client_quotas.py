@@ -94,6 +94,10 @@ class QuotaAccount:
         """Units per second that are taken."""
         return self._rate.measure(self._limits.now())
 
+    def limit(self, bound: float) -> None:
+        """Takes another bound."""
+        self.bound = bound
+
     def note_throttled(self, throttle_ms: int) -> None:
         """A request was held back for so long."""
         now = self._limits.now()
@@ -116,25 +120,31 @@ class QuotaAccount:
 class RateAccount(QuotaAccount):
     """An account of a rate."""
 
-    __slots__ = ()
+    __slots__ = ("_now", "burst")
+
+    def __init__(self, user: str, client_id: str, bound: float, limits: AccountLimits) -> None:
+        super().__init__(user, client_id, bound, limits)
+        self._now = limits.now
+        self.limit(bound)
+
+    def limit(self, bound: float) -> None:
+        super().limit(bound)
+        limits = self._limits
+        self.burst = bound * (limits.window_count - 1) * limits.window_seconds
+        """As much as may be taken at once after a pause, and hold nothing back."""
 
     def take(self, value: float) -> int:
         """Counts what was taken; for how many milliseconds nothing more is to be, 0 where more may."""
-        self.used_at = now = self._limits.now()
+        self.used_at = now = self._now()
         rate = self._rate
-        rate.record(value, now)
+        if rate.record(value, now) <= self.burst:
+            return 0  # spread over more windows it is less
         seconds = rate.throttle_seconds(self.bound, now)
         return self._milliseconds(seconds) if seconds else 0
 
     def count(self, value: float) -> None:
         """Counts what was taken, or, with a minus, what was not after all; holds nothing back."""
         self._rate.record(value, self._limits.now())
-
-    @property
-    def burst(self) -> float:
-        """As much as may be taken at once after a pause, and hold nothing back."""
-        limits = self._limits
-        return self.bound * (limits.window_count - 1) * limits.window_seconds
 
 
 class BucketAccount(QuotaAccount):
@@ -202,7 +212,7 @@ class ClientQuotas(Generic[Account]):
             self.bounds[entity] = bound
         self.epoch += 1
         for account in self._accounts.values():
-            account.bound = self._bound_of(account.user, account.client_id)
+            account.limit(self._bound_of(account.user, account.client_id))
 
     def account(self, user: str, client_id: str | None) -> Account | None:
         """From which a request takes; None where no quota holds for it."""

@@ -6,6 +6,8 @@ begins anew.
 
 from __future__ import annotations
 
+import math
+
 
 class _Sample:
     """What was recorded in one window, and when it began and last grew, in seconds."""
@@ -24,18 +26,23 @@ class SampledSum:
     """What was recorded of late. Times are seconds of one clock that only grows.
 
     Invariant: at most `window_count` + 1 samples are kept; the one more overlaps the beginning of the measured time.
+    Their sum and the beginning of the oldest are kept beside them, until a window ends or a sample may expire.
     """
 
-    __slots__ = ("_current", "_samples", "_window_count", "_window_seconds")
+    __slots__ = ("_current", "_kept_until", "_samples", "_start", "_sum", "_window_count", "_window_seconds")
 
     def __init__(self, window_count: int, window_seconds: float) -> None:
         self._window_count = window_count
         self._window_seconds = window_seconds
         self._samples: list[_Sample] = []
         self._current = 0
+        self._sum: float = 0
+        self._start = 0.0
+        self._kept_until = -math.inf
 
-    def record(self, value: float, now: float) -> None:
-        """So much has passed; what turns out not to have passed is recorded with a minus."""
+    def record(self, value: float, now: float) -> float:
+        """So much has passed; what turns out not to have passed is recorded with a minus. Returns what `total` would
+        say, or more, where samples have expired since that was last called."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now))
@@ -47,16 +54,25 @@ class SampledSum:
             else:
                 samples[self._current].reset(now)
             sample = samples[self._current]
+            self._kept_until = -math.inf
         sample.value += value
         sample.latest = now
+        self._sum = total = self._sum + value
+        return total
 
     def total(self, now: float) -> tuple[float, float]:
         """The sum of all samples, and when the oldest one began."""
+        if now < self._kept_until:
+            return self._sum, self._start
         expiry_seconds = self._window_count * self._window_seconds
-        total, start = 0.0, now
+        total, start, latest = 0.0, now, now
         for sample in self._samples:
             if now - sample.latest >= expiry_seconds:
                 sample.reset(now)
             total += sample.value
             start = min(start, sample.start)
+            latest = min(latest, sample.latest)
+        if self._samples:
+            # By then one of them may have expired: none has before, as they only grow.
+            self._sum, self._start, self._kept_until = total, start, latest + expiry_seconds
         return total, start

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 
+from barnabas.quotas.samples import SampledSum
 from barnabas.quotas.simple_rate import SimpleRate
 
 
@@ -55,3 +57,20 @@ def test_says_how_long_it_stays_above_a_bound() -> None:
     assert rate.measure(4.99) > 100 >= rate.measure(5.0)
     assert rate.seconds_above(0, 2.0) == math.inf
     assert rate.seconds_above(0, 11.0) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_kept_of_the_samples_is_what_they_say(seed: int) -> None:
+    """Against sums that are made anew each time, with pauses of all lengths."""
+    random = Random(seed)
+    kept, anew = SampledSum(5, 1.0), SampledSum(5, 1.0)
+    now = 100.0
+    for _ in range(3_000):
+        now += random.choice((0.0, 0.0001, 0.01, 0.3, 1.0, random.uniform(0.5, 8.0)))
+        if random.random() < 0.7:
+            value = random.randrange(-5, 1000)
+            kept.record(value, now)
+            anew.record(value, now)
+        if random.random() < 0.5:
+            anew._kept_until = -math.inf
+            assert kept.total(now) == anew.total(now)
