@@ -27,6 +27,7 @@ from barnabas.api.registry import FastPathHandler, Handler, Registry
 from barnabas.api.request_metrics import RequestMetrics, RequestMetricsByName
 from barnabas.api.request_time import Timed, charge, timed_steps
 from barnabas.api.response_errors import errors_in_steps, errors_of
+from barnabas.api.route import CONTROLLER_APIS, Route
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.steps import StepRunner, Steps, at_once
@@ -51,37 +52,6 @@ _INT16_MAX: Final = 0x7FFF
 LARGE_BYTES: Final = 4096
 """Larger requests are decoded in steps."""
 Result = TypeVar("Result")
-_CONTROLLER_APIS: Final = frozenset((ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA))
-
-
-class _Route:
-    """One API in one version: everything that a request of it needs."""
-
-    __slots__ = (
-        "api_key",
-        "api_version",
-        "decode",
-        "encode",
-        "fast_path",
-        "handler",
-        "header_version",
-        "is_from_controller",
-        "metrics",
-        "requests",
-    )
-
-    def __init__(self, handler: Handler, api_version: int, metrics: RequestMetrics) -> None:
-        key = handler.api_key
-        self.handler = handler
-        self.api_key = int(key)
-        self.api_version = api_version
-        self.decode = codec.request_decoder(key, api_version)
-        self.encode = codec.response_encoder(key, api_version)
-        self.header_version = headers.request_header_version(key, api_version)
-        self.is_from_controller = key in _CONTROLLER_APIS
-        self.metrics = metrics
-        self.requests = metrics.meter(api_version)
-        self.fast_path = handler.fast_path if isinstance(handler, FastPathHandler) else None
 
 
 class Dispatcher:
@@ -110,7 +80,7 @@ class Dispatcher:
         self._registry = registry
         self._logger = logger
         self._metrics = RequestMetricsByName(metrics)
-        self._routes: dict[int, _Route] = {}
+        self._routes: dict[int, Route] = {}
         self._stand_ins: dict[int, Handler] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._authentication = authentication
@@ -133,7 +103,7 @@ class Dispatcher:
             handler = self._stand_ins[api_key] = InterceptedHandler(handler, look)
         for key_and_version, route in self._routes.items():
             if route.api_key == api_key:  # requests that are parked still look for theirs
-                self._routes[key_and_version] = _Route(handler, route.api_version, route.metrics)
+                self._routes[key_and_version] = Route(handler, route.api_version, route.metrics)
 
     async def close(self) -> None:
         """Cancels the coroutines that still run, and waits for their ends. To be called when the network is closed."""
@@ -150,7 +120,7 @@ class Dispatcher:
     def is_of_controller(self, connection: ServerConnection, api_key: int) -> bool:
         # What goes ahead of all others is not for whoever says that he is the controller.
         authorizer = self.authorizer
-        return api_key in _CONTROLLER_APIS and (
+        return api_key in CONTROLLER_APIS and (
             authorizer is None
             or authorizer.authorize(
                 connection.principal,
@@ -314,7 +284,7 @@ class Dispatcher:
         except EncodeError:
             return self._encode_instead(context, route)
 
-    def _encode_instead(self, context: RequestContext, route: _Route) -> list[Buffer] | None:
+    def _encode_instead(self, context: RequestContext, route: Route) -> list[Buffer] | None:
         """The frame of an error, where the response cannot be written."""
         self._logger.error("The response to %s cannot be written", _shown(context), exc_info=True)  # noqa: LOG014
         instead = self.failure(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -355,7 +325,7 @@ class Dispatcher:
 
     # Inside.
 
-    def _new_route(self, key_and_version: int) -> _Route | None:
+    def _new_route(self, key_and_version: int) -> Route | None:
         """The route of a request that came for the first time; None for a version of ApiVersions that is unknown."""
         api_key, api_version = key_and_version >> 16, key_and_version & 0xFFFF
         if api_version > _INT16_MAX:
@@ -366,7 +336,7 @@ class Dispatcher:
             if isinstance(handler, FastPathHandler):
                 handler.count_by(metrics)
             handler = self._stand_ins.get(api_key, handler)
-            route = self._routes[key_and_version] = _Route(handler, api_version, metrics)
+            route = self._routes[key_and_version] = Route(handler, api_version, metrics)
             return route
         if handler is not None and api_key == ApiKey.API_VERSIONS:
             return None
@@ -381,7 +351,7 @@ class Dispatcher:
         return codec.response_encoder(ApiKey.API_VERSIONS, 0)(correlation_id, response)
 
     def _decode_and_handle(
-        self, connection: ServerConnection, route: _Route, buffer: bytearray | memoryview, start: int, end: int
+        self, connection: ServerConnection, route: Route, buffer: bytearray | memoryview, start: int, end: int
     ) -> list[Buffer] | None:
         _, _, correlation_id, client_id, position = headers.read_request_header(buffer, start, end)
         if route.is_from_controller and not connection.is_control and self.is_of_controller(connection, route.api_key):
@@ -401,7 +371,7 @@ class Dispatcher:
                 time.rest()
 
     def _begin(
-        self, context: RequestContext, route: _Route, buffer: bytearray | memoryview, position: int, end: int
+        self, context: RequestContext, route: Route, buffer: bytearray | memoryview, position: int, end: int
     ) -> list[Buffer] | None:
         """Decodes and handles a request, or the first step of that."""
         connection = context.connection
@@ -584,7 +554,7 @@ class Dispatcher:
         self._logger.error("Handling %s failed", _shown(context), exc_info=error)
         return self.failure(context, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _route_of(self, context: RequestContext) -> _Route:
+    def _route_of(self, context: RequestContext) -> Route:
         return self._routes[context.api_key << 16 | context.api_version]
 
 
