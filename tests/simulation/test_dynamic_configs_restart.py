@@ -16,8 +16,10 @@ from barnabas.kernel.host import Host
 from barnabas.log.manager.start_up import LogStartUp
 from barnabas.server.broker import Broker
 from barnabas.server.entry import broker_main, coordinator_main
+from barnabas.server.logins import listener_logins, login_at_brokers
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.tiered.settings import TieredSettings
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import CreateTopicsRequest, IncrementalAlterConfigsRequest
 from barnabas.wire.topics import TopicPartition
 from tests.simulation.test_broker_start import PORT, Requests, properties
@@ -136,6 +138,25 @@ CONNECTIONS = {
     "listener.name.plaintext.max.connections": ("6", 5),
 }
 """A bound, and how many connections a client gets at most."""
+_SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="broker" password="secret";'
+LOGINS_BEFORE = "\n".join(
+    [
+        f"listeners=PLAINTEXT://:{PORT},INSIDE://:9200",
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        "inter.broker.listener.name=PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-256",
+        f"listener.name.inside.scram-sha-256.sasl.jaas.config={_SCRAM}",
+        f"listener.name.inside.scram-sha-512.sasl.jaas.config={_SCRAM}",
+    ]
+)
+LOGINS = {
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256",
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+}
+"""Of one broker, with a listener that asks for logins."""
+SECRETS = {"sasl.jaas.config"}
+"""What is refused at run time, as all passwords are."""
 UNCLEAN = "unclean.leader.election.enable"
 RECOVERY = "num.recovery.threads.per.data.dir"
 
@@ -146,19 +167,19 @@ def test_every_dynamic_config_that_acts_is_tried() -> None:
         for name, key in broker_keys().items()
         if key.update_mode is not UpdateMode.READ_ONLY and key.support is Support.ACTIVE
     }
-    tried = {*LOGS, *OLDER, *LISTENERS, *CONNECTIONS, RECOVERY, UNCLEAN}
+    tried = {*LOGS, *OLDER, *LISTENERS, *LOGINS, *CONNECTIONS, *SECRETS, RECOVERY, UNCLEAN}
     assert {name for name in tried if not name.startswith("listener.name.")} == acting
 
 
-def running(simulation: Simulation, brokers: dict[int, Broker]) -> None:
-    """A coordinator and two brokers with a topic that broker 2 follows."""
+def running(simulation: Simulation, brokers: dict[int, Broker], more: str = "") -> None:
+    """A coordinator and two brokers, with `more` in their files."""
 
     def started(broker: Broker) -> None:
         brokers[broker.broker_id] = broker
 
     simulation.machine("coordinator").start(coordinator_main(CoordinatorConfig("/data", host="0.0.0.0")))
     for broker_id in (1, 2):
-        text = f"{properties(broker_id)}\ndefault.replication.factor=2\nmin.insync.replicas=1"
+        text = f"{properties(broker_id)}\ndefault.replication.factor=2\nmin.insync.replicas=1\n{more}"
         simulation.machine(f"broker{broker_id}").start(broker_main(text, on_started=started))
     simulation.run_until(lambda: knows_both(brokers, 1) and knows_both(brokers, 2), 30)
 
@@ -197,10 +218,10 @@ def alter(place: str, configs: dict[str, str]) -> Callable[[Host], Any]:
     return main
 
 
-def restarted(simulation: Simulation, place: str, configs: dict[str, str]) -> Broker:
-    """Broker 2, after these were set while it ran, and it then crashed and came back."""
+def restarted(simulation: Simulation, place: str, configs: dict[str, str], more: str = "") -> Broker:
+    """Broker 2, after these were set while it ran, and it then crashed and came back. It follows a topic."""
     brokers: dict[int, Broker] = {}
-    running(simulation, brokers)
+    running(simulation, brokers, more)
     client = simulation.machine("client")
     simulation.run_on(client, make_topic)
     simulation.run_on(client, alter(place, configs))
@@ -236,6 +257,35 @@ def test_listeners_set_dynamically_are_bound_and_advertised_after_a_restart() ->
             "INSIDE": "elsewhere:1",
         }
         simulation.run_on(simulation.machine("client"), connect)
+
+
+def test_mechanisms_set_dynamically_are_those_of_logins_after_a_restart() -> None:
+    with Simulation(1) as simulation:
+        broker = restarted(simulation, "one broker", LOGINS, LOGINS_BEFORE)
+        logins = listener_logins(broker.config, lambda *_: None, bytes)
+        assert list(logins["INSIDE"].exchanges) == ["SCRAM-SHA-512", "SCRAM-SHA-256"]
+        login = login_at_brokers(broker.config, "INSIDE")
+        assert login is not None
+        assert login.mechanism == "SCRAM-SHA-512"
+
+
+def test_logins_cannot_be_set_dynamically() -> None:
+    async def refused(host: Host) -> str:
+        alterable = IncrementalAlterConfigsRequest.AlterableConfig
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=BROKER,
+            resource_name="2",
+            configs=[alterable(name=name, config_operation=SET, value=_SCRAM) for name in SECRETS],
+        )
+        answer = await Requests(host).send(2, IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
+        return str(answer.responses[0].error_message)
+
+    with Simulation(1) as simulation:
+        running(simulation, {})
+        told = simulation.run_on(simulation.machine("client"), refused)
+    assert "passwords cannot be set at run time" in told
+    assert "secret" not in told.replace("password.encoder.secret", "")
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -561,6 +561,21 @@ ROWS: Final = (
         {"deletions": [{"name": "nobody", "mechanism": 1}]},
         (on_cluster(_A.ALTER),),
     ),
+    Row(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, {"components": []}, (on_cluster(_A.DESCRIBE_CONFIGS),)),
+    Row(
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        1,
+        {
+            "entries": [
+                {
+                    "entity": [{"entity_type": "user", "entity_name": "nobody"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1.0, "remove": False}],
+                }
+            ],
+            "validate_only": True,
+        },
+        (on_cluster(_A.ALTER_CONFIGS),),
+    ),
     Row(ApiKey.DESCRIBE_CONTROLLER, 0, {}, (on_cluster(_A.DESCRIBE),)),
 )
 OPEN: Final = {

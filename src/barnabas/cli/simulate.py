@@ -46,6 +46,7 @@ _PLANS = (
     "throttles",
     "transactions",
     "compaction",
+    "tiered",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

@@ -59,7 +59,7 @@ def test_bash_completes_commands(tmp_path: Path, environment: dict[str, str]) ->
         "_barnabas_completion barnabas; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=60, check=False, env=environment)
-    assert done.stdout.split() == ["config", "consume", "controller"], done.stderr
+    assert done.stdout.split() == ["config", "console", "consume", "controller"], done.stderr
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
@@ -67,6 +67,8 @@ def test_fish_completes_commands_with_whole_descriptions(tmp_path: Path, environ
     ask = f"source {script(tmp_path, 'fish')}; complete -C 'barnabas con'; complete -C 'barnabas topic create --js'"
     done = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, timeout=60, check=False, env=environment)
     assert done.stdout.splitlines() == [
+        "config\tShow and change configs of topics, brokers and loggers.",
+        "console\tShow a cluster in a browser.",
         "consume\tRead records from topics.",
         "controller\tShow the controller of a cluster, or move it to another broker.",
         "--json\tPrint JSON, for programs.",
@@ -92,7 +94,7 @@ def test_zsh_completes_what_is_typed(tmp_path: Path, environment: dict[str, str]
 
     try:
         wait_until(lambda: is_shown(b"ready> "), "zsh asks for a command", evidence=shown.decode)
-        os.write(terminal, b"barnabas cons\ttopics\x01echo \n")
+        os.write(terminal, b"barnabas consu\ttopics\x01echo \n")
         wait_until(lambda: is_shown(b"\nbarnabas consume topics\r"), "the command is complete", evidence=shown.decode)
     finally:
         process.kill()
