@@ -211,7 +211,7 @@ class FetchHandler:
             return  # its requests are of other forms, or it produces, and gains more from the fast path of that
         form = form_of(context.api_version, context.client_id, follower, request.rack_id)
         if form is not None:
-            connection.fast_path = FetchFastPath(self._shared, context, form, follower, request.rack_id)
+            connection.learn(FetchFastPath(self._shared, context, form, follower, request.rack_id))
 
     def error_response(self, context: RequestContext, request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
         response = FetchResponse(error_code=error.code)

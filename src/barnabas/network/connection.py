@@ -183,6 +183,13 @@ class ServerConnection(Connection):
         self._forget_fast_path()
         self._handle = handle
 
+    def learn(self, fast_path: FastPath[ServerConnection]) -> None:
+        """Takes the fast path that a request has taught, which may have been handled in later turns: not where its
+        requests were diverted meanwhile, since they would go past who is to have them.
+        """
+        if self._handle == self._owner.handler.handle:
+            self.fast_path = fast_path
+
     def limit_frames(self, frame_bytes_max: int | None) -> None:
         """Ends the connection for a larger frame than this from now on; None: than the bound of all connections."""
         bound = self._context.limits.frame_bytes_max

@@ -368,6 +368,27 @@ def test_a_session_that_is_over_ends_with_the_next_request() -> None:
     in_world(main)
 
 
+def test_only_requests_of_a_session_teach_a_fast_path() -> None:
+    """Who is diverted has no other way past what asks for the login."""
+
+    async def main(world: World) -> None:
+        path: Any = object()
+        caller = world.connect()
+
+        def learnt() -> bool:
+            caller.connection.learn(path)
+            return caller.connection.fast_path is path
+
+        assert not learnt()
+        await handshake(caller)
+        await authenticate(caller, RIGHT)
+        assert learnt()
+        await world.pass_ms(SESSION_MS + 1000)
+        assert not learnt()
+
+    in_world(main)
+
+
 @pytest.mark.parametrize("pause_ms", [10, SESSION_MS + 1000])
 def test_a_login_is_repeated_before_or_after_the_end_of_the_session(pause_ms: int) -> None:
     async def main(world: World) -> None:

@@ -339,6 +339,32 @@ def test_a_connection_that_produces_keeps_the_way_for_that(run: Run, tmp_path: P
     scenario(run, tmp_path, body)
 
 
+def test_a_request_that_takes_steps_teaches_nothing_to_a_connection_that_was_diverted_meanwhile(
+    run: Run, tmp_path: Path, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect()
+        diverted: list[Any] = []
+
+        caller.send(fetch_request(17, "flights", *map(asked, range(1023))), 17)
+        while not caller.connection.unanswered:
+            await asyncio.sleep(0)
+        assert not caller.transport.written
+        caller.connection.divert(
+            lambda *frame: diverted.append(frame)
+        )  # as at the end of the session of who has logged in
+        await caller.responses(1)
+        assert caller.connection.fast_path is None
+        caller.send(fetch_request(17, "flights", asked()), 17, answered=False)
+        await settled()
+        assert len(diverted) == 1
+        assert not caller.transport.written
+        assert not taken.count
+
+    scenario(run, tmp_path, body)
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_records_that_are_not_cached_are_brought(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: Taken, waits: bool
