@@ -15,6 +15,9 @@ from barnabas.sasl.errors import SaslError
 
 GS2_HEADER: Final = "n,,"
 """No channel binding, and no other identity than that of the user."""
+MESSAGE_BYTES_MAX: Final = 16_384
+"""Names, nonces and proofs have some dozen; to look through half a megabyte, which a broker takes of whoever has not
+shown who they are, takes a tenth of a second and a hundred megabytes."""
 _VALUE: Final = r"[\x01-+\x2d-\x7f]+"
 _PRINTABLE: Final = r"[\x21-+\x2d-\x7e]+"
 _SASL_NAME: Final = r"(?:[\x01-+\x2d-<>-\x7f]|=2C|=3D)+"
@@ -129,6 +132,8 @@ def plain_name(text: str) -> str:
 
 
 def _match(pattern: re.Pattern[str], message: bytes, whose: str) -> re.Match[str]:
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise SaslError(f"a {whose} message of {len(message)} bytes; at most {MESSAGE_BYTES_MAX} are looked at")
     try:
         found = pattern.fullmatch(message.decode("ascii"))
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from barnabas.sasl.errors import SaslAuthenticationError, SaslError
 from barnabas.sasl.mechanisms import Login
 from barnabas.sasl.scram_client import SCRAM_CLIENT, ScramClient, ScramClientState
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MAX, ScramCredential, ScramMechanism
+from barnabas.sasl.scram_messages import MESSAGE_BYTES_MAX
 from barnabas.sasl.scram_server import SCRAM_SERVER, ScramServer, ScramServerState
 
 SHA_256, SHA_512 = ScramMechanism
@@ -226,6 +227,17 @@ def test_a_first_message_is_refused(message: bytes, reason: str) -> None:
         broker.respond(message)
     assert isinstance(refusal.value, SaslAuthenticationError) == (reason == "authorization id")
     assert broker.state is ScramServerState.FAILED
+
+
+def test_a_message_is_short() -> None:
+    """Whoever sends it need not have shown who it is, and half a megabyte would take a tenth of a second."""
+    broker = server()
+    first = b"n,,n=alice,r=" + b"x" * (MESSAGE_BYTES_MAX - len(b"n,,n=alice,r="))
+    assert broker.respond(first)
+    with pytest.raises(SaslError, match=f"client's final message of {MESSAGE_BYTES_MAX + 1} bytes"):
+        broker.respond(b"c" * (MESSAGE_BYTES_MAX + 1))
+    with pytest.raises(SaslError, match=f"client's first message of {MESSAGE_BYTES_MAX + 1} bytes"):
+        server().respond(first + b"x")
 
 
 def test_ones_own_authorization_id_and_extensions_are_taken() -> None:
