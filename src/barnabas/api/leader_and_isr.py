@@ -15,7 +15,7 @@ from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
 from barnabas.api.control_requests import BrokerEpoch, TopicConfigLoader, check_broker_epoch
 from barnabas.kernel.steps import Steps
-from barnabas.replicas.leader_and_isr import in_pieces, joined, requested_partitions, response
+from barnabas.replicas.leader_and_isr import in_pieces, joined, refusal_in_steps, requested_partitions
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
@@ -50,8 +50,8 @@ class LeaderAndIsrHandler:
 
     def error_response(
         self, context: RequestContext, request: LeaderAndIsrRequest, error: KafkaError
-    ) -> LeaderAndIsrResponse:
-        return response(requested_partitions(request), {}, context.api_version, ErrorCode.for_code(error.code))
+    ) -> Steps[LeaderAndIsrResponse]:
+        return refusal_in_steps(request, context.api_version, ErrorCode.for_code(error.code))
 
     async def _handle_after_reading(
         self, topics: list[str], context: RequestContext, request: LeaderAndIsrRequest

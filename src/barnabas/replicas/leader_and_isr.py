@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.kernel.steps import each, each_within
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from barnabas.kernel.steps import Steps
 
 _GROUPED_BY_TOPIC_SINCE_VERSION = 5
 
@@ -135,21 +138,47 @@ def response(
     requested: Iterable[RequestedPartition], errors: Mapping[TopicPartition, ErrorCode], version: int, error: ErrorCode
 ) -> LeaderAndIsrResponse:
     """The answer: `error` for the request, and the code of each partition, which is `error` where none is given."""
-    answer = LeaderAndIsrResponse(error_code=error)
-    topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+    answer = _Answer(version, error)
     for partition in requested:
-        outcome = LeaderAndIsrResponse.LeaderAndIsrPartitionError(
-            partition_index=partition.topic_partition.partition, error_code=errors.get(partition.topic_partition, error)
-        )
-        if version < _GROUPED_BY_TOPIC_SINCE_VERSION:
-            outcome.topic_name = partition.topic_partition.topic
-            answer.partition_errors.append(outcome)
-            continue
-        topic = topics.get(partition.topic_id)
+        code = errors.get(partition.topic_partition, error)
+        answer.add(partition.topic_partition.topic, partition.topic_id, partition.topic_partition.partition, code)
+    return answer.response
+
+
+def refusal_in_steps(request: LeaderAndIsrRequest, version: int, error: ErrorCode) -> Steps[LeaderAndIsrResponse]:
+    """The answer to a request that is refused as a whole: whoever sent it may not be the controller, and it may name
+    millions of partitions.
+    """
+    answer = _Answer(version, error)
+    yield from each(
+        lambda state: answer.add(state.topic_name, ZERO_UUID, state.partition_index, error),
+        request.ungrouped_partition_states,
+    )
+    yield from each_within(
+        request.topic_states,
+        lambda topic: topic.partition_states,
+        lambda topic, state: answer.add(topic.topic_name, topic.topic_id, state.partition_index, error),
+        lambda *_: None,
+    )
+    return answer.response
+
+
+class _Answer:
+    """One that is being made, partition by partition."""
+
+    def __init__(self, version: int, error: ErrorCode) -> None:
+        self.response = LeaderAndIsrResponse(error_code=error)
+        self._is_by_topic = version >= _GROUPED_BY_TOPIC_SINCE_VERSION
+        self._topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+
+    def add(self, topic_name: str, topic_id: bytes, number: int, code: ErrorCode) -> None:
+        outcome = LeaderAndIsrResponse.LeaderAndIsrPartitionError(partition_index=number, error_code=code)
+        if not self._is_by_topic:
+            outcome.topic_name = topic_name
+            self.response.partition_errors.append(outcome)
+            return
+        topic = self._topics.get(topic_id)
         if topic is None:
-            topic = topics[partition.topic_id] = LeaderAndIsrResponse.LeaderAndIsrTopicError(
-                topic_id=partition.topic_id
-            )
-            answer.topics.append(topic)
+            topic = self._topics[topic_id] = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id)
+            self.response.topics.append(topic)
         topic.partition_errors.append(outcome)
-    return answer

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.replicas.leader_and_isr import in_pieces, joined, requested_partitions, response
+from barnabas.kernel.steps import STEP_ELEMENTS, at_once
+from barnabas.replicas.leader_and_isr import in_pieces, joined, refusal_in_steps, requested_partitions, response
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import LeaderAndIsrRequest
 from barnabas.wire.topics import TopicPartition
@@ -61,3 +62,29 @@ def test_a_piece_that_is_refused_as_a_whole_has_the_whole_say_so() -> None:
     assert whole.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     (topic,) = whole.topics
     assert [state.error_code for state in topic.partition_errors] == [0, 0, 0, ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
+@pytest.mark.parametrize("version", [1, 4, 7])
+@pytest.mark.parametrize("counts", [(), (1,), (3, 3), (2, 0, 5)])
+def test_a_refusal_is_told_of_every_partition(version: int, counts: tuple[int, ...]) -> None:
+    request = request_of(*counts)
+    if version == 1:
+        states = [State(topic_name="t", partition_index=number) for number in range(sum(counts))]
+        request = LeaderAndIsrRequest(ungrouped_partition_states=states)
+    error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    whole = response(requested_partitions(request), {}, version, error)
+    assert at_once(refusal_in_steps(request, version, error)) == whole
+
+
+@pytest.mark.parametrize("counts", [(10 * STEP_ELEMENTS,), (0,) * 10 * STEP_ELEMENTS, ()])
+def test_a_refusal_takes_steps(counts: tuple[int, ...]) -> None:
+    """Whoever may do nothing may name millions of partitions, or topics without any."""
+    request = LeaderAndIsrRequest()
+    request.topic_states = [
+        LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_name="t", partition_states=[State()] * count)
+        for count in counts
+    ]
+    if not counts:
+        request.ungrouped_partition_states = [State()] * 10 * STEP_ELEMENTS
+    steps = refusal_in_steps(request, 7, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert len(list(steps)) >= 9
