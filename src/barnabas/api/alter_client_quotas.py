@@ -10,7 +10,7 @@ from barnabas.api.administration.quota_alteration import Changes, QuotaAlterer
 from barnabas.api.administration.quota_entities import Parts
 from barnabas.api.authorization import check_cluster
 from barnabas.api.context import RequestContext
-from barnabas.kernel.steps import Steps, each
+from barnabas.kernel.steps import Steps, each, each_within
 from barnabas.security.acls import AclOperation
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -47,18 +47,22 @@ class AlterClientQuotasHandler:
     def error_response(
         self, _context: RequestContext, request: AlterClientQuotasRequest, error: KafkaError
     ) -> Steps[AlterClientQuotasResponse]:
-        def failed(entry: AlterClientQuotasRequest.EntryData) -> Entry:
-            return _entry(tuple((part.entity_type, part.entity_name) for part in entry.entity), error)
-
-        return AlterClientQuotasResponse(entries=(yield from each(failed, request.entries)))
+        entries = yield from each_within(
+            request.entries,
+            lambda entry: entry.entity,
+            lambda _, part: _part(part.entity_type, part.entity_name),
+            lambda _, parts: Entry(error_code=error.code, error_message=error.detail, entity=parts),
+        )
+        return AlterClientQuotasResponse(entries=entries)
 
 
 def _entry(parts: tuple[tuple[str, str | None], ...], error: KafkaError | None) -> Entry:
     return Entry(
         error_code=ErrorCode.NONE if error is None else error.code,
         error_message=None if error is None else error.detail,
-        entity=[
-            AlterClientQuotasResponse.EntityData(entity_type=entity_type, entity_name=name)
-            for entity_type, name in parts
-        ],
+        entity=[_part(*part) for part in parts],
     )
+
+
+def _part(entity_type: str, name: str | None) -> AlterClientQuotasResponse.EntityData:
+    return AlterClientQuotasResponse.EntityData(entity_type=entity_type, entity_name=name)

@@ -6,8 +6,10 @@ of one user are one write, against the version that was read.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Coroutine, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from barnabas.api.administration.config_alteration import ConfigAlterer
@@ -23,6 +25,7 @@ from barnabas.wire.messages import AlterUserScramCredentialsRequest, AlterUserSc
 
 ITERATIONS_ALTERED_MAX: Final = 16_384
 """More can be set by Kafka's tools for ZooKeeper only."""
+_SORTED_PER_STEP: Final = 2048
 Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
@@ -51,7 +54,12 @@ class AlterUserScramCredentialsHandler:
     ) -> Steps[AlterUserScramCredentialsResponse]:
         names: dict[str, None] = {}
         yield from each(lambda change: names.setdefault(change.name), _changes(request))
-        results = yield from each(lambda name: _result(name, error), sorted(names))
+        runs: list[list[str]] = []
+        unsorted = iter(names)
+        while run := sorted(islice(unsorted, _SORTED_PER_STEP)):
+            runs.append(run)
+            yield
+        results = yield from each(lambda name: _result(name, error), heapq.merge(*runs))
         return AlterUserScramCredentialsResponse(results=results)
 
     async def _alter(

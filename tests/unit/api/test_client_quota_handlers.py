@@ -11,7 +11,8 @@ import pytest
 from barnabas.api.administration.quota_alteration import QuotaAlterer, QuotaReader
 from barnabas.api.alter_client_quotas import AlterClientQuotasHandler
 from barnabas.api.describe_client_quotas import DescribeClientQuotasHandler
-from barnabas.wire.errors import ErrorCode
+from barnabas.kernel.steps import STEP_ELEMENTS
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -331,3 +332,13 @@ def test_what_cannot_be_asked_for_is_refused(
         assert response.entries is None
 
     scenario(body)
+
+
+def test_a_refusal_of_one_entity_of_very_many_parts_takes_steps() -> None:
+    """Whoever may do nothing may name millions."""
+    part = AlterClientQuotasRequest.EntityData(entity_type="user", entity_name="alice")
+    entries = [AlterClientQuotasRequest.EntryData(entity=[part] * 10 * STEP_ELEMENTS)]
+    handler: Any = AlterClientQuotasHandler
+    error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    steps = handler.error_response(None, None, AlterClientQuotasRequest(entries=entries), error)
+    assert len(list(steps)) >= 10

@@ -8,8 +8,9 @@ from typing import Any
 from barnabas.api.alter_user_scram_credentials import AlterUserScramCredentialsHandler
 from barnabas.api.describe_user_scram_credentials import DescribeUserScramCredentialsHandler
 from barnabas.coordination.layout.configs import EntityConfig
+from barnabas.kernel.steps import Steps
 from barnabas.sasl.scram_mechanisms import ScramCredential, ScramMechanism
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
 from tests.unit.api.calling import Caller, Calls
@@ -174,6 +175,32 @@ def test_only_the_controller_changes_credentials() -> None:
         assert await world.children("/config/users") == []
 
     in_world(main)
+
+
+def test_a_refusal_of_very_many_users_takes_steps() -> None:
+    """Whoever may do nothing may name millions."""
+    compared = [0]
+
+    class Name(str):
+        __slots__ = ()
+
+        def __lt__(self, other: str) -> bool:
+            compared[-1] += 1
+            return str(self) < str(other)
+
+    names = [Name(number * 7919 % 20_011) for number in range(20_000)]
+    request = AlterUserScramCredentialsRequest(deletions=[deletion(name) for name in names])
+    handler: Any = AlterUserScramCredentialsHandler
+    steps = handler.error_response(None, None, request, KafkaError(ErrorCode.NOT_CONTROLLER))
+    results: list[Any] = []
+
+    def whole() -> Steps[None]:
+        results.extend((yield from steps).results)
+
+    for _ in whole():
+        compared.append(0)
+    assert [result.user for result in results] == sorted(map(str, names))
+    assert max(compared) < len(names) * 2
 
 
 def test_no_secret_is_logged() -> None:
