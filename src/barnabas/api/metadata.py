@@ -194,11 +194,10 @@ def _divided(names: list[str], decisions: Decisions) -> Steps[tuple[list[str], l
     """Those that are allowed, and the others."""
     if decisions.allow_all:
         return names, []
-    allowed = yield from each(decisions.allow, names)
-    return (
-        [name for name, is_allowed in zip(names, allowed, strict=True) if is_allowed],
-        [name for name, is_allowed in zip(names, allowed, strict=True) if not is_allowed],
-    )
+    allowed: list[str] = []
+    others: list[str] = []
+    yield from each(lambda name: (allowed if decisions.allow(name) else others).append(name), names)
+    return allowed, others
 
 
 def _hidden_topic(image: MetadataImage, name: str, *, by_id: bool) -> MetadataResponse.MetadataResponseTopic:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from barnabas.api.metadata import _divided
 from barnabas.kernel.real_host import real_host
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire import catalogue
 from barnabas.wire.errors import ErrorCode
@@ -152,6 +155,19 @@ def test_metadata_makes_missing_topics_where_all_agree(run: Run, tmp_path: Path)
         assert broker.creation.asked == ["new"]
 
     scenario(run, tmp_path, body)
+
+
+def test_whether_topics_may_be_described_is_asked_in_steps_alone() -> None:
+    """Anybody may name millions; what goes through them more than once does it in one turn."""
+    decisions: Any = SimpleNamespace(allow_all=False, allow=lambda name: name.startswith("a"))
+    names: Any = iter(["a1", "b1"] * 5 * STEP_ELEMENTS)
+    found: list[Any] = []
+
+    def whole() -> Steps[None]:
+        found.extend((yield from _divided(names, decisions)))
+
+    assert len(list(whole())) == 10
+    assert found == [["a1"] * 5 * STEP_ELEMENTS, ["b1"] * 5 * STEP_ELEMENTS]
 
 
 @pytest.mark.parametrize("version", [8, 10, 12])
