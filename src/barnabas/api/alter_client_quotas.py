@@ -1,7 +1,8 @@
 """AlterClientQuotas, 0 and 1: sets and removes the quotas of users, client ids and addresses (KIP-546).
 
 Any broker answers. Two changes of one entity at once are both kept. On purpose, what is below 0 or no number is refused
-(INVALID_REQUEST), which Kafka's brokers store; an IPv6 address can have a quota.
+(INVALID_REQUEST), which Kafka's brokers store, and so is the removal of a SCRAM credential by its name, which they do;
+an IPv6 address can have a quota.
 """
 
 from __future__ import annotations

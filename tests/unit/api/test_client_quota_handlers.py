@@ -183,9 +183,34 @@ def test_credentials_of_a_user_stay(scenario: Scenario) -> None:
     scenario(body)
 
 
+def test_what_a_users_znode_says_is_neither_told_nor_logged(scenario: Scenario) -> None:
+    """It may be a credential."""
+
+    async def body(quotas: Quotas) -> None:
+        client = quotas.world.client
+        cannot = (
+            "UNKNOWN_SERVER_ERROR: /config/users/u cannot be read: it should be JSON, with a config of names and texts"
+        )
+        for garbage in (b"SCRAM-SHA-256=hush", b'{"version": 1, "config": {"SCRAM-SHA-256": ["hush"]}}'):
+            await client.create("/config/users/u", garbage)
+            assert await quotas.alter({"user": "u"}, {RATE: 1}) == cannot
+            assert (await quotas.ask(("user", ANY, None))).error_message == "the quotas of users/u cannot be read"
+            await client.create("/config/users/u/clients", b"")
+            await client.create("/config/users/u/clients/c", b"")
+            assert await quotas.alter({"user": "u", "client-id": "c"}, {RATE: None}) == cannot
+            await client.delete("/config/users/u/clients/c")
+            await client.delete("/config/users/u/clients")
+            await client.delete("/config/users/u")
+        assert "hush" not in "".join(quotas.world.lines.lines)
+
+    scenario(body)
+
+
 @pytest.mark.parametrize(
     ("entity", "changes", "expected"),
     [
+        ({"user": "u"}, {"SCRAM-SHA-256": None}, "Invalid configuration key SCRAM-SHA-256"),
+        ({"user": "u"}, {"SCRAM-SHA-512": 1}, "Invalid configuration key SCRAM-SHA-512"),
         ({}, {RATE: 1}, "Invalid empty client quota entity"),
         ({"team": "x"}, {RATE: 1}, "Unhandled client quota entity type: team"),
         ({"user": ""}, {RATE: 1}, "Empty user not supported"),

@@ -40,7 +40,16 @@ from barnabas.coordination.layout.configs import (
     user_clients_path,
 )
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.operations import Create, Delete, Exists, GetChildrenNames, GetData, Operation, SetData
+from barnabas.coordination.operations import (
+    Create,
+    Delete,
+    Exists,
+    GetChildrenNames,
+    GetData,
+    Operation,
+    SetData,
+    ZnodeData,
+)
 from barnabas.coordination.protocol import CreateMode
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -70,12 +79,14 @@ class QuotaAlterer:
         self._logger = logger
 
     async def alter(self, parts: Parts, changes: Changes, *, validate_only: bool) -> None:
-        """Raises `KafkaError`."""
+        """Raises `KafkaError`. Credentials, which are in the same znode, are none of it: whoever may change quotas may
+        not take a user's login away, as he may in Kafka by removing a quota of their name.
+        """
         path = quota_path(parts)
         address = parts.get(IP)
         if address is not None and not await self._resolves(address):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{address} is not a valid IP or resolvable host.")
-        texts = {key: None if value is None else _text(path, key, value) for key, value in changes.items()}
+        texts = {key: _text(path, key, value) for key, value in changes.items()}
         if validate_only:
             return
         what = f"Changing the quotas of {path.entity}"
@@ -95,10 +106,7 @@ class QuotaAlterer:
         found_epoch, found_controller, found, children, *parents = await self._store.submit((*READ_CONTROLLER, *reads))
         check = controller_check((found_epoch, found_controller))
         existing = None if isinstance(found, NoNodeError) else answer_of(found)
-        try:
-            before = EntityConfig.decode(None if existing is None else existing.data, path.znode)
-        except LayoutError as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from None
+        before = _decode(existing, path.znode)
         config = dict(before.config)
         for key, text in texts.items():
             if text is None:
@@ -146,7 +154,7 @@ class QuotaAlterer:
         if len(answer_of(siblings)) > 1:
             return []
         data = answer_of(found)
-        if len(answer_of(names)) > 1 or EntityConfig.decode(data.data, user).config:
+        if len(answer_of(names)) > 1 or _decode(data, user).config:
             return [Delete(clients)]
         return [Delete(clients), Delete(user, data.stat.version)]
 
@@ -182,7 +190,8 @@ class QuotaReader:
                 texts = EntityConfig.decode(answer_of(outcome).data, f"{CONFIG_PATH}/{entity}").config
                 values = {key: float(texts[key]) for key in quota_path(parts).quotas if key in texts}
             except (LayoutError, ValueError) as error:
-                self._logger.error("The quotas of %s cannot be read: %s", entity, error)  # noqa: TRY400 - not ours
+                why = "its znode is no config" if isinstance(error, LayoutError) else error
+                self._logger.error("The quotas of %s cannot be read: %s", entity, why)  # noqa: TRY400 - not ours
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the quotas of {entity} cannot be read") from None
             if values:
                 yield parts, values
@@ -212,11 +221,22 @@ def _has_scram(path: QuotaPath) -> bool:
     return path.entity.startswith("users/") and not path.parents and not path.entity.endswith(f"/{DEFAULT_ENTITY}")
 
 
-def _text(path: QuotaPath, key: str, value: float) -> str:
-    """A value as its znode has it. Raises `KafkaError` (INVALID_REQUEST)."""
+def _decode(found: ZnodeData | None, path: str) -> EntityConfig:
+    """Raises `KafkaError`, which shows nothing of what the znode says: a user's may be a credential."""
+    try:
+        return EntityConfig.decode(None if found is None else found.data, path)
+    except LayoutError:
+        cannot = f"{path} cannot be read: it should be JSON, with a config of names and texts"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, cannot) from None
+
+
+def _text(path: QuotaPath, key: str, value: float | None) -> str | None:
+    """A value as its znode has it, None for what is removed. Raises `KafkaError` (INVALID_REQUEST)."""
     kind = path.quotas.get(key)
-    if kind is None:
+    if key in _SCRAM or (kind is None and value is not None):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
+    if value is None:
+        return None
     if not value >= 0 or (kind is float and math.isinf(value)):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Configuration {key} must be a number of at least 0, not {value}")
     if kind is float:
