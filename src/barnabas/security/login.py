@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.kernel.transitions import TransitionTable
@@ -78,7 +78,7 @@ class UnsupportedMechanismError(LoginRefusedError):
 class ListenerLogins:
     """How clients of one listener log in."""
 
-    exchanges: Mapping[str, Callable[[], ServerExchange]]
+    exchanges: Mapping[str, Callable[[], ServerExchange]] = field(repr=False)
     """By mechanism, in the order in which clients are told of them (`sasl.enabled.mechanisms`)."""
     lifetimes_ms: Mapping[str, int]
     """By mechanism: after how long a client must log in again, or 0 (`connections.max.reauth.ms`)."""

@@ -43,6 +43,11 @@ def logged_in(token: bytes = b"\0alice\0secret") -> Login:
     return login
 
 
+def test_how_clients_log_in_does_not_show_their_passwords() -> None:
+    assert "secret" in repr(LOGINS.exchanges)  # of PLAIN they are what its exchanges are made with
+    assert "secret" not in repr(LOGINS)
+
+
 def test_every_state_and_event() -> None:
     fresh, told, busy, done, again, failed = LoginState
     expected = {
