@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Coroutine
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from typing import Any, Final
 
 from barnabas.api.administration.partition_creation import MorePartitions, PartitionCreator
@@ -65,11 +66,21 @@ class CreatePartitionsHandler:
             await context.turn()
         may_alter = Decisions(context, AclOperation.ALTER, ResourceType.TOPIC)
 
-        def allowed(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> MorePartitions | None:
-            return _wanted(topic) if counts[topic.name] == 1 and may_alter.allow(topic.name) else None
+        twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        failed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
+        wanted: list[MorePartitions] = []
+        repeated: dict[str, int | KafkaError] = {}
+        denied: dict[str, int | KafkaError] = {}
 
-        asked = await context.in_steps(each(allowed, request.topics))
-        wanted = [more for more in asked if more is not None]
+        def sort(topic: CreatePartitionsRequest.CreatePartitionsTopic) -> None:
+            if counts[topic.name] > 1:
+                repeated[topic.name] = twice
+            elif may_alter.allow(topic.name):
+                wanted.append(_wanted(topic))
+            else:
+                denied[topic.name] = failed
+
+        await context.in_steps(each(sort, request.topics))
         quota = self._quotas.of(context, _STRICT_SINCE)
         outcomes = await self._creator.create(wanted, validate_only=request.validate_only, admit=quota.admit)
         late: AbstractSet[str] = frozenset()
@@ -84,12 +95,7 @@ class CreatePartitionsHandler:
                 return _failed(name, outcome)
             return Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT if name in late else ErrorCode.NONE)
 
-        twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-        repeated = ((name, twice) for name, count in counts.items() if count > 1)
-        failed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The topic authorization is failed.")
-        once = [name for name, count in counts.items() if count == 1]
-        denied = ((name, failed) for name in once if not may_alter.allow(name))
-        found = [*outcomes.items(), *repeated, *denied]
+        found = chain(outcomes.items(), repeated.items(), denied.items())
         response = CreatePartitionsResponse(results=await context.in_steps(each(result, found)))
         quota.throttle(context, response)
         return response

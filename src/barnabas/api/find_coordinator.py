@@ -71,10 +71,17 @@ class FindCoordinatorHandler:
         is_batched = context.api_version >= _BATCHED_SINCE
         keys = request.coordinator_keys if is_batched else [request.key]
         image = self._metadata.image
-        found = yield from each(lambda key: self._find(context, image, key_type, key), keys)
+        is_asked = False
+
+        def find(key: str) -> _Found:
+            nonlocal is_asked
+            found = self._find(context, image, key_type, key)
+            is_asked = is_asked or found.error not in _DENIED
+            return found
+
+        found = yield from each(find, keys)
         response = (yield from _batched(keys, found)) if is_batched else _single(found[0])
         topic = _TOPICS.get(key_type)
-        is_asked = any(each.error not in _DENIED for each in found)
         if is_asked and topic is not None and topic not in image.topics:
             return self._create_topic(topic, response)
         return response
