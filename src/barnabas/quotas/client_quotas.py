@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from barnabas.quotas.rate import Rate
@@ -190,6 +190,9 @@ class ClientQuotas(Generic[Account]):
         self._open_account = open_account
         self._limits = limits
         self._accounts: dict[tuple[str, str], Account] = {}
+        self._of_user: dict[str, list[Account]] = {}
+        self._of_client: dict[str, list[Account]] = {}
+        """The accounts that a quota of both together may be of, by either."""
         self._looked_at_from = _FEW_ACCOUNTS
 
     def __iter__(self) -> Iterator[Account]:
@@ -202,17 +205,21 @@ class ClientQuotas(Generic[Account]):
         now = self._limits.now()
         return sum(account.throttled_until > now for account in self._accounts.values())
 
-    def set(self, entity: QuotaEntity, bound: float | None) -> None:
-        """Sets a quota, or removes it."""
+    def set(self, entity: QuotaEntity, bound: float | None) -> int:
+        """Sets a quota, or removes it. Returns how many accounts were looked at: all of them for what is set for names
+        without a quota of their own, otherwise those of the name.
+        """
         if self.bounds.get(entity) == bound:
-            return
+            return 0
         if bound is None:
             del self.bounds[entity]
         else:
             self.bounds[entity] = bound
         self.epoch += 1
-        for account in self._accounts.values():
+        concerned = self._concerned_by(entity)
+        for account in concerned:
             account.limit(self._bound_of(account.user, account.client_id))
+        return len(concerned)
 
     def account(self, user: str, client_id: str | None) -> Account | None:
         """From which a request takes; None where no quota holds for it."""
@@ -226,7 +233,25 @@ class ClientQuotas(Generic[Account]):
                 return None
             self._drop_unused()
             account = self._accounts[key] = self._open_account(*key, bound, self._limits)
+            self._index(account)
         return None if account.bound == math.inf else account
+
+    def _concerned_by(self, entity: QuotaEntity) -> Collection[Account]:
+        """The accounts whose bound `_bound_of` may take from this quota."""
+        user, client_id = entity
+        if isinstance(user, str) and client_id is DEFAULT:
+            return self._of_user.get(user, ())
+        if user is DEFAULT and isinstance(client_id, str):
+            return self._of_client.get(client_id, ())
+        if user is DEFAULT or client_id is DEFAULT:
+            return self._accounts.values()
+        account = self._accounts.get((user or "", client_id or ""))
+        return () if account is None else (account,)
+
+    def _index(self, account: Account) -> None:
+        if account.user and account.client_id:
+            self._of_user.setdefault(account.user, []).append(account)
+            self._of_client.setdefault(account.client_id, []).append(account)
 
     def _shared_by(self, user: str, client_id: str) -> tuple[str, str]:
         """User and client id of the account, "" for the one that the quota does not tell apart."""
@@ -266,5 +291,8 @@ class ClientQuotas(Generic[Account]):
             latest = sorted(kept.items(), key=lambda item: item[1].used_at, reverse=True)
             kept = dict(latest[: ACCOUNTS_MAX // 2])
         self._accounts = kept
+        self._of_user, self._of_client = {}, {}
+        for account in kept.values():
+            self._index(account)
         self._looked_at_from = min(max(_FEW_ACCOUNTS, 2 * len(kept)), ACCOUNTS_MAX)
         self.epoch += 1

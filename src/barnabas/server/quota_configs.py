@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from barnabas.coordination.ports import Store
     from barnabas.quotas.client_quotas import ClientQuotas
 
-_READ_PER_TURN: Final = 256
+_LOOKED_AT_PER_TURN: Final = 1024
+"""Quotas and accounts, each of which takes some microseconds."""
 _USERS: Final = ConfigEntityType.USERS.value
 _CLIENTS: Final = ConfigEntityType.CLIENTS.value
 
@@ -43,6 +44,8 @@ class QuotaConfigs:
         self._logger = logger
         self._known: set[str] = set()
         """The entities that have quotas, as their paths below `/config`."""
+        self._looked_at = 0
+        """In this turn, about."""
 
     async def reload(self) -> None:
         """Reads all quotas. Raises CoordinationError; what was read before stays then."""
@@ -60,22 +63,27 @@ class QuotaConfigs:
 
     async def read(self, entity_paths: Iterable[str]) -> None:
         """Reads the quotas of these entities, of what is none nothing. Raises CoordinationError."""
-        entities = {path: entity for path in entity_paths if (entity := entity_of(path)) is not None}
+        entities: dict[str, QuotaEntity] = {}
+        for path in entity_paths:
+            entity = entity_of(path)
+            if entity is not None:
+                entities[path] = entity
+            await self._count(1)
         outcomes = await self._store.get_many([f"{CONFIG_PATH}/{path}" for path in entities])
-        for number, ((path, entity), outcome) in enumerate(zip(entities.items(), outcomes, strict=True), start=1):
-            if not number % _READ_PER_TURN:
-                await yield_to_loop()
+        for (path, entity), outcome in zip(entities.items(), outcomes, strict=True):
             if isinstance(outcome, NoNodeError):
-                self._take(path, entity, {})
+                await self._take(path, entity, {})
             elif isinstance(outcome, CoordinationError):
                 raise outcome
             else:
                 try:
-                    self._take(path, entity, EntityConfig.decode(outcome.data, f"{CONFIG_PATH}/{path}").config)
+                    texts = EntityConfig.decode(outcome.data, f"{CONFIG_PATH}/{path}").config
                 except LayoutError as error:
                     # A user's has keys of its credentials too.
                     shown: object = error if not path.startswith(f"{_USERS}/") else f"{path} is no config"
                     self._logger.error("Quotas are ignored: %s", shown)  # noqa: TRY400 - who wrote it is at fault
+                else:
+                    await self._take(path, entity, texts)
 
     async def _children(self, paths: list[str]) -> list[list[str]]:
         found: list[list[str]] = []
@@ -88,14 +96,15 @@ class QuotaConfigs:
                 found.append(sorted(outcome))
         return found
 
-    def _take(self, path: str, entity: QuotaEntity, texts: Mapping[str, str]) -> None:
-        has_any = False
+    async def _take(self, path: str, entity: QuotaEntity, texts: Mapping[str, str]) -> None:
+        has_any = not self._quotas.keys().isdisjoint(texts)
+        if has_any:
+            self._known.add(path)
         for key, quotas in self._quotas.items():
             text = texts.get(key)
             if text is None:
-                quotas.set(entity, None)
+                await self._count(1 + quotas.set(entity, None))
                 continue
-            has_any = True
             try:
                 bound = float(text)
             except ValueError:
@@ -103,11 +112,16 @@ class QuotaConfigs:
             if not bound >= 0:
                 self._logger.error("%s of %s is no quota, and ignored: %r", key, path, text)
                 continue
-            quotas.set(entity, bound)
-        if has_any:
-            self._known.add(path)
-        else:
+            await self._count(1 + quotas.set(entity, bound))
+        if not has_any:
             self._known.discard(path)
+
+    async def _count(self, looked_at: int) -> None:
+        """Gives way to the loop after so many quotas and accounts that take long together."""
+        self._looked_at += looked_at
+        if self._looked_at >= _LOOKED_AT_PER_TURN:
+            self._looked_at = 0
+            await yield_to_loop()
 
 
 def entity_of(path: str) -> QuotaEntity | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from random import Random
 
 import pytest
 
@@ -14,6 +15,7 @@ from barnabas.quotas.client_quotas import (
     AccountLimits,
     BucketAccount,
     ClientQuotas,
+    Name,
     QuotaEntity,
     RateAccount,
 )
@@ -96,6 +98,54 @@ def test_an_open_account_takes_another_bound_at_once() -> None:
     world.quotas.set(QuotaEntity(None, DEFAULT), None)
     assert world.quotas.account("u", "c") is None
     assert account.take(10**9) == 0
+
+
+def test_a_quota_of_one_name_looks_at_the_accounts_of_that_name_alone() -> None:
+    world = World()
+    world.quotas.set(QuotaEntity(DEFAULT, DEFAULT), 5.0)
+    for number in range(100):
+        assert world.bound(f"u{number % 20}", f"c{number}") == 5.0
+    world.quotas.set(QuotaEntity("u0", None), 6.0)
+    assert world.bound("u0", "c") == 6.0
+    changes = {
+        QuotaEntity("u1", None): 0,
+        QuotaEntity("u0", None): 1,
+        QuotaEntity("u2", "c2"): 1,
+        QuotaEntity(None, "c2"): 0,
+        QuotaEntity("u3", DEFAULT): 5,
+        QuotaEntity(DEFAULT, "c4"): 1,
+        QuotaEntity(DEFAULT, DEFAULT): 101,
+        QuotaEntity(DEFAULT, None): 101,
+        QuotaEntity(None, DEFAULT): 101,
+    }
+    assert {entity: world.quotas.set(entity, 7.0) for entity in changes} == changes
+    assert world.quotas.set(QuotaEntity("u0", None), 7.0) == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_open_accounts_have_the_bounds_that_new_ones_would_have(seed: int) -> None:
+    random, world = Random(seed), World()
+    users: list[Name | None] = ["u", "v", DEFAULT, None]
+    clients: list[Name | None] = ["c", "d", DEFAULT, None]
+    compared = 0
+    for _ in range(300):
+        entity = QuotaEntity(random.choice(users), random.choice(clients))
+        if entity != (None, None):
+            world.quotas.set(entity, random.choice([None, 1.0, 2.0, 3.0]))
+        world.quotas.account(random.choice(["u", "v", "w"]), random.choice(["c", "d", "e", None]))
+        if not random.randrange(50):
+            world.time += 3601
+            for number in range(100):  # so many that those that are not used are dropped
+                world.quotas.account("many", f"{seed}-{number}")
+        for account in world.quotas:
+            fresh = ClientQuotas(RateAccount, world.limits)
+            fresh.bounds = world.quotas.bounds
+            opened = fresh.account(account.user, account.client_id)
+            # Another account may be the one now: then nobody takes from the old one.
+            if opened is not None and (opened.user, opened.client_id) == (account.user, account.client_id):
+                assert account.bound == opened.bound
+                compared += 1
+    assert compared > 300
 
 
 def test_what_is_set_again_changes_nothing() -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+from collections.abc import Sequence
+from typing import Any
 
+import pytest
+
+from barnabas.coordination.layout.configs import EntityConfig
 from barnabas.kernel.metrics import Gauge, MetricName
 from barnabas.quotas.client_quotas import DEFAULT, QuotaEntity
 from barnabas.server.client_quota_metrics import client_quota_metrics
+from barnabas.server.quota_configs import QuotaConfigs
 from tests.unit.server.test_dynamic_configs import Following, following
 
 
@@ -104,6 +112,49 @@ def test_what_is_no_quota_is_logged_and_the_quota_stays() -> None:
         assert bounds(broker) == {QuotaEntity(None, "c"): 7.0}
 
     following(main)
+
+
+class SlowQuotas:
+    """Quotas of very many accounts; counts how many of them are looked at in a turn of the loop."""
+
+    def __init__(self, accounts: int) -> None:
+        self.accounts = accounts
+        self.in_turn = self.most_in_turn = self.in_all = 0
+
+    def set(self, _entity: QuotaEntity, _bound: float | None) -> int:
+        self.in_turn += self.accounts
+        self.in_all += self.accounts
+        self.most_in_turn = max(self.most_in_turn, self.in_turn)
+        return self.accounts
+
+
+@pytest.mark.parametrize(("accounts", "most"), [(0, 0), (8000, 8000), (300, 1200)])
+def test_no_turn_looks_at_the_accounts_of_many_quotas(accounts: int, most: int) -> None:
+    class Read:
+        data = EntityConfig({"producer_byte_rate": "5"}).encode()
+
+    class OneTurn:
+        async def get_many(self, paths: Sequence[str]) -> list[Any]:
+            return [Read()] * len(paths)
+
+    quotas = SlowQuotas(accounts)
+
+    async def main() -> None:
+        store: Any = OneTurn()
+        kinds: Any = {"producer_byte_rate": quotas, "consumer_byte_rate": quotas}
+        configs = QuotaConfigs(store, kinds, logging.getLogger("tests.quotas"))
+        reading = asyncio.ensure_future(configs.read([f"users/u{number}" for number in range(2000)]))
+        turns = 0
+        while not reading.done():
+            quotas.in_turn = 0
+            turns += 1
+            await asyncio.sleep(0)
+        await reading
+        assert turns >= 6000 // 1024
+
+    asyncio.run(main())
+    assert quotas.in_all == 4000 * accounts
+    assert quotas.most_in_turn == most
 
 
 def test_the_metrics_say_who_takes_what_and_who_is_held_back() -> None:
