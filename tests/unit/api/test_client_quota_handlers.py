@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from barnabas.api.administration.quota_alteration import QuotaAlterer, QuotaReader
 from barnabas.api.alter_client_quotas import AlterClientQuotasHandler
 from barnabas.api.describe_client_quotas import DescribeClientQuotasHandler
+from barnabas.coordination.layout.configs import EntityConfig
 from barnabas.kernel.steps import STEP_ELEMENTS
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
@@ -367,3 +370,39 @@ def test_a_refusal_of_one_entity_of_very_many_parts_takes_steps() -> None:
     error = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     steps = handler.error_response(None, None, AlterClientQuotasRequest(entries=entries), error)
     assert len(list(steps)) >= 10
+
+
+def test_very_many_are_read_in_pieces() -> None:
+    class Read:
+        data = EntityConfig({"producer_byte_rate": "5"}).encode()
+
+    class OneTurn:
+        async def get_children_names_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+            return [[f"u{number}" for number in range(5000)] if path == "/config/users" else [] for path in paths]
+
+        async def get_many(self, paths: Sequence[str]) -> list[Any]:
+            return [Read()] * len(paths)
+
+    looked_at = in_turn = most_in_turn = 0
+
+    def matches(_parts: Mapping[str, str | None]) -> bool:
+        nonlocal looked_at, in_turn, most_in_turn
+        looked_at, in_turn = looked_at + 1, in_turn + 1
+        most_in_turn = max(most_in_turn, in_turn)
+        return True
+
+    async def main() -> int:
+        nonlocal in_turn
+        store: Any = OneTurn()
+        reader = QuotaReader(store, logging.getLogger("tests.quotas"))
+        reading = asyncio.ensure_future(reader.read(matches, with_clients=True, with_ips=True))
+        turns = 0
+        while not reading.done():
+            in_turn = 0
+            turns += 1
+            await asyncio.sleep(0)
+        assert len(await reading) == looked_at == 5000
+        return turns
+
+    assert asyncio.run(main()) >= 2 * 5000 // 512
+    assert most_in_turn <= 512

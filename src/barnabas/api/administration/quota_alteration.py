@@ -51,6 +51,7 @@ from barnabas.coordination.operations import (
     ZnodeData,
 )
 from barnabas.coordination.protocol import CreateMode
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ Changes = Mapping[str, float | None]
 _EPSILON: Final = 1e-6
 _PLAIN_FROM, _PLAIN_BELOW = 1e-3, 1e7
 """Doubles between them are written without an exponent."""
+_READ_PER_TURN: Final = 512
 _SCRAM: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
 """What users have beside quotas in the same znode."""
 
@@ -171,13 +173,19 @@ class QuotaReader:
     ) -> list[tuple[Parts, dict[str, float]]]:
         """The entities that match and have quotas. Raises `KafkaError`."""
         try:
-            entities = [
-                entity
-                for entity in await self._entities(with_clients=with_clients, with_ips=with_ips)
-                if matches(parts_of(entity))
-            ]
+            entities: list[str] = []
+            for number, entity in enumerate(await self._entities(with_clients=with_clients, with_ips=with_ips), 1):
+                if matches(parts_of(entity)):
+                    entities.append(entity)
+                if not number % _READ_PER_TURN:
+                    await yield_to_loop()
             outcomes = await self._store.get_many([f"{CONFIG_PATH}/{entity}" for entity in entities])
-            return list(self._read(entities, outcomes))
+            found: list[tuple[Parts, dict[str, float]]] = []
+            for start in range(0, len(entities), _READ_PER_TURN):
+                end = start + _READ_PER_TURN
+                found += self._read(entities[start:end], outcomes[start:end])
+                await yield_to_loop()
+            return found
         except CoordinationError as error:
             raise as_kafka_error(error, self._logger, "Reading quotas") from None
 
