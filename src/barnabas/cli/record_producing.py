@@ -105,13 +105,11 @@ class _Sending:
         try:
             # JSON and its ways to write bytes take more of a line than of a record.
             line_bytes_max = max(LINE_BYTES_MAX, 2 * self._producer.settings.request_bytes_max)
+            # What every record has besides its line may be much more than that: the buffer has room for two columns.
+            lines_max = max(1, self._producer.settings.buffer_bytes_max // 3 // self._lines.shape.overhead_bytes)
             async for some in read_lines(loop, descriptor, line_bytes_max):
-                if not await self._send_together(loop, some):
-                    for line in some:
-                        self._line += 1
-                        record = await self._record(line)
-                        if record is not None:
-                            await self._send(record)
+                for start in range(0, len(some), lines_max):
+                    await self._send_lines(loop, some[start : start + lines_max])
                 self._progress.show(self.totals)
                 await asyncio.sleep(0)  # brokers have something to do, while files never let anybody wait
             await self._settle_all()
@@ -123,6 +121,15 @@ class _Sending:
             raise
         finally:
             self._progress.end()
+
+    async def _send_lines(self, loop: asyncio.AbstractEventLoop, lines: list[bytes]) -> None:
+        if await self._send_together(loop, lines):
+            return
+        for line in lines:
+            self._line += 1
+            record = await self._record(line)
+            if record is not None:
+                await self._send(record)
 
     async def _record(self, line: bytes) -> ProducerRecord | None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -12,6 +14,9 @@ import pytest
 
 from barnabas.cli import record_producing
 from barnabas.cli.record_lines import LineFormat
+from barnabas.client.batches import ColumnFate
+from barnabas.wire.record_columns import ValueColumn
+from barnabas.wire.topics import TopicPartition
 
 
 class SilentProducer:
@@ -63,3 +68,51 @@ def test_says_why_nothing_is_acknowledged_and_goes_on(
     assert "no record was acknowledged for 0 s (A batch of t-0 was refused: NOT_ENOUGH_REPLICAS)" in output.err
     assert '"records":1' in output.out
     assert logger.handlers == []
+
+
+class ColumnProducer(SilentProducer):
+    """Takes columns as a producer does, and says at once that they are written."""
+
+    def __init__(self, client: Any, settings: Any) -> None:
+        super().__init__(client, settings)
+        self.next_offset = 0
+
+    async def send_column(
+        self, topic: str, column: ValueColumn, fate: ColumnFate, partition: int | None = None
+    ) -> None:
+        if column.size_bytes > self.settings.buffer_bytes_max:
+            raise ValueError("a column that is larger than the whole buffer")
+        fate.written(0, len(column), TopicPartition(topic, partition or 0), self.next_offset)
+        self.next_offset += len(column)
+
+    async def partitions_of(self, _topic: str, keys: Sequence[bytes]) -> list[int]:
+        return [number % 2 for number in range(len(keys))]
+
+
+@pytest.mark.parametrize("separator", [None, b":"])
+def test_many_short_lines_with_long_headers_are_no_larger_than_the_buffer(
+    separator: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lines"
+    count = 100_000
+    path.write_bytes(b":\n" * count)
+    monkeypatch.setattr(record_producing, "Producer", ColumnProducer)
+
+    async def topics_are_there(*_arguments: object) -> None:
+        pass
+
+    monkeypatch.setattr(record_producing, "require_topics", topics_are_there)
+    monkeypatch.setattr(record_producing, "message_bytes_max", topics_are_there)
+
+    async def run() -> None:
+        host = SimpleNamespace(loop=asyncio.get_running_loop())
+        client: Any = SimpleNamespace(host=host, logger=logging.getLogger("tests.column-producer"))
+        lines = LineFormat(topic="t", headers=((b"token", b"x" * 1000),), key_separator=separator)
+        await record_producing.produce(
+            client, lines, str(path), acks="all", compression="none", idempotent=None, as_json=True
+        )
+
+    asyncio.run(run())
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["records"] == count
+    assert sum(each["records"] for each in summary["partitions"]) == count
