@@ -192,6 +192,7 @@ def append_column(
     overhead_bytes = column.overhead_bytes
     taken = max(0, min(len(column) - begin, records_max - builder.record_count))
     if column.size_bytes > room:
+        taken = min(taken, max(0, room // overhead_bytes))  # so many more are not looked at for each small batch
         ends = itertools.accumulate(size + overhead_bytes for size in column.contents[begin : begin + taken])
         taken = bisect.bisect_right(list(ends), room)
     if not taken:

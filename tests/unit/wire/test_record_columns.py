@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -142,6 +143,24 @@ def test_a_full_batch_takes_what_fits_and_the_next_one_goes_on_from_there() -> N
     full = RecordBatchBuilder(limit_bytes=4_000)
     full.append(NOW_MS, None, b"x" * 3_900)
     assert append_column(full, column, 0, NOW_MS) < 3
+
+
+def test_small_batches_look_at_no_more_values_than_they_may_take() -> None:
+    class Watched(list[int]):
+        looked_at = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            found = super().__getitem__(place)
+            if isinstance(place, slice):
+                self.looked_at += len(found)
+            return found
+
+    column = ValueColumn(RecordShape(), [b""] * 5_000)
+    column.contents = watched = Watched(column.contents)
+    begin = 0
+    while begin < len(column):
+        begin += append_column(RecordBatchBuilder(limit_bytes=1_000), column, begin, 7)
+    assert 5_000 <= watched.looked_at < 6_000
 
 
 def test_a_large_value_travels_alone() -> None:
