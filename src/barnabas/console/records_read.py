@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,7 @@ SHOWN_MAX: Final = 500
 SEARCHED_MAX: Final = 20_000
 """How many records one page looks through."""
 BYTES_MAX: Final = 32 * 1024 * 1024
-"""How many bytes of keys and values one page reads."""
+"""How many bytes of keys, values and headers one page reads."""
 SECONDS_MAX: Final = 8.0
 READERS_MAX: Final = 2
 """How many pages read at the same time; others wait, and are told so after a while."""
@@ -128,7 +129,7 @@ class RecordReader:
         needle = wanted.text.encode().lower()
         # Of the newest, the last that match; of all others, the first.
         keeps_last = wanted.start is From.NEWEST
-        shown: list[ConsumerRecord] = []
+        shown: deque[ConsumerRecord] = deque(maxlen=wanted.count)
         next_offset, looked, bytes_read, cut = first, 0, 0, ""
         while next_offset < end and not cut:
             for record in await consumer.poll(_POLL_MS, 500):
@@ -137,7 +138,7 @@ class RecordReader:
                     break
                 next_offset = record.offset + 1
                 looked += 1
-                bytes_read += len(record.key or b"") + len(record.value or b"")
+                bytes_read += _size_bytes(record)
                 if not needle or needle in (record.key or b"").lower() or needle in (record.value or b"").lower():
                     shown.append(record)
                 if len(shown) >= wanted.count and not keeps_last:
@@ -153,6 +154,10 @@ class RecordReader:
                 next_offset = max(next_offset, await consumer.position(wanted.partition))
                 if loop.time() > ends_at:
                     cut = f"it took longer than {SECONDS_MAX:g} s"
-        if keeps_last:
-            shown = shown[-wanted.count :]
-        return Found(shown, start, end, first, next_offset, looked, "" if cut == "full" else cut)
+        return Found(list(shown), start, end, first, next_offset, looked, "" if cut == "full" else cut)
+
+
+def _size_bytes(record: ConsumerRecord) -> int:
+    """What a record takes of `BYTES_MAX`."""
+    headers = sum(len(key) + len(value or b"") for key, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + headers

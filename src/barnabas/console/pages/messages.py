@@ -15,13 +15,18 @@ from barnabas.wire.errors import KafkaError
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from barnabas.client.cluster import Cluster
     from barnabas.client.records import ConsumerRecord
+    from barnabas.wire.records import Header
 
 _COUNT = 50
 _TEXT_BYTES_SHOWN = 4_096
 _HEX_BYTES_SHOWN = 256
 _HEX_LINE = 16
+_HEADERS_SHOWN = 20
+_HEADER_BYTES_SHOWN = 256
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -50,13 +55,15 @@ async def messages(visit: Visit) -> Page:
     return Page("Messages", [_form(visit, cluster), *_shown(visit, wanted, found)], is_live=False)
 
 
-def shown_bytes(data: bytes | None) -> Html:
-    """A key or a value: text where it is UTF-8, escaped; otherwise as hexadecimal; the beginning where it is long."""
+def shown_bytes(data: bytes | None, text_bytes: int = _TEXT_BYTES_SHOWN) -> Html:
+    """A key or a value: text where it is UTF-8, escaped, `text_bytes` of it at most; otherwise as hexadecimal; the
+    beginning where it is long.
+    """
     if data is None:
         return tag("span", "null", class_="faint")
     if not data:
         return tag("span", "empty", class_="faint")
-    cut = data[:_TEXT_BYTES_SHOWN]
+    cut = data[:text_bytes]
     decoded = _text(cut, is_cut=len(cut) < len(data))
     if decoded is not None:
         more = f" ... {len(data):,} bytes in all" if len(cut) < len(data) else None
@@ -67,6 +74,17 @@ def shown_bytes(data: bytes | None) -> Html:
     ]
     more = f"\n... {len(data):,} bytes in all" if len(data) > _HEX_BYTES_SHOWN else ""
     return tag("pre", "\n".join(lines), tag("span", more, class_="faint") if more else None, class_="hex")
+
+
+def shown_headers(headers: Sequence[Header]) -> list[Html]:
+    """The first headers, and how many more there are: a record may have hundreds of thousands."""
+    shown = [
+        tag("div", tag("b", _name(key)), " ", shown_bytes(value, _HEADER_BYTES_SHOWN))
+        for key, value in headers[:_HEADERS_SHOWN]
+    ]
+    if len(headers) > _HEADERS_SHOWN:
+        shown.append(tag("div", f"... {len(headers):,} headers in all", class_="faint"))
+    return shown
 
 
 # Inside.
@@ -163,13 +181,12 @@ def _row(wanted: Wanted, record: ConsumerRecord) -> list[Content]:
         "at": record.offset,
         "count": 1,
     }
-    headers = [tag("div", tag("b", _name(key)), " ", shown_bytes(value)) for key, value in record.headers]
     return [
         link(f"{record.offset:,}", "messages", query=at),
         date_and_clock(record.timestamp_ms) if record.timestamp_ms >= 0 else None,
         shown_bytes(record.key),
         shown_bytes(record.value),
-        headers or None,
+        shown_headers(record.headers) or None,
     ]
 
 
@@ -189,7 +206,8 @@ def _others(visit: Visit, wanted: Wanted, found: Found) -> Html | None:
 
 
 def _name(key: bytes) -> str:
-    return key.decode("utf-8", "backslashreplace")
+    more = " ..." if len(key) > _HEADER_BYTES_SHOWN else ""
+    return key[:_HEADER_BYTES_SHOWN].decode("utf-8", "backslashreplace") + more
 
 
 def _text(data: bytes, *, is_cut: bool) -> str | None:
