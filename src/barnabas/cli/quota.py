@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -173,7 +174,9 @@ def _show(found: list[ClientQuotas], *, as_json: bool) -> None:
                 "quotas": [
                     {
                         "entity": {_KINDS.get(kind, kind): name for kind, name in quotas.entity.items()},
-                        "values": dict(quotas.values),
+                        "values": {
+                            key: value if math.isfinite(value) else str(value) for key, value in quotas.values.items()
+                        },
                     }
                     for quotas in found
                 ]
@@ -190,4 +193,4 @@ def _rows(quotas: ClientQuotas) -> list[list[object]]:
         (_DEFAULT if quotas.entity[kind] is None else quotas.entity[kind]) if kind in quotas.entity else None
         for kind in _KINDS
     ]
-    return [[*who, key, int(value) if value == int(value) else value] for key, value in quotas.values.items()]
+    return [[*who, key, int(value) if value.is_integer() else value] for key, value in quotas.values.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -35,6 +36,14 @@ def test_quotas_are_set_and_shown(cluster: FakeCluster, barnabas: Barnabas) -> N
     assert barnabas("quota", "list", "--user", "ann", "--json").document == {
         "quotas": [{"entity": {"user": "ann", "client_id": "app"}, "values": {"producer_byte_rate": 1e6}}]
     }
+
+
+def test_what_apache_kafka_stores_and_is_no_number_is_shown(cluster: FakeCluster, barnabas: Barnabas) -> None:
+    cluster.quotas[("user", "ann"),] = {"request_percentage": math.nan}
+    cluster.quotas[("user", "bob"),] = {"request_percentage": math.inf}
+    assert barnabas("quota", "list").rows[1:] == ["ann - - request_percentage nan", "bob - - request_percentage inf"]
+    shown = barnabas("quota", "list", "--json").document["quotas"]
+    assert [each["values"]["request_percentage"] for each in shown] == ["nan", "inf"]
 
 
 def test_what_is_shown_after_a_change_is_of_the_entity_alone(cluster: FakeCluster, barnabas: Barnabas) -> None:
