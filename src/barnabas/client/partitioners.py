@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -49,16 +49,26 @@ def partitions_of_keys(keys: Sequence[bytes], partition_count: int) -> list[int]
     if partition_count == 1:
         return [0] * len(keys)
     found = [0] * len(keys)
-    for length, count in Counter(map(len, keys)).items():
-        places = range(len(keys)) if count == len(keys) else [at for at, key in enumerate(keys) if len(key) == length]
-        if count < _HASHED_TOGETHER_MIN or length > _REMEMBERED_KEY_BYTES_MAX:
+    for length, places in _places_by_length(keys).items():
+        if len(places) < _HASHED_TOGETHER_MIN or length > _REMEMBERED_KEY_BYTES_MAX:
             for at in places:
                 found[at] = partition_of_key(keys[at], partition_count)
             continue
-        hashed = murmur2_of_many(b"".join([keys[at] for at in places]), count)
+        hashed = murmur2_of_many(b"".join([keys[at] for at in places]), len(places))
         for at, value in zip(places, hashed, strict=True):
             found[at] = (value & 0x7FFFFFFF) % partition_count
     return found
+
+
+def _places_by_length(keys: Sequence[bytes]) -> Mapping[int, Sequence[int]]:
+    """Where the keys of each length are."""
+    lengths = list(map(len, keys))
+    if keys and lengths.count(lengths[0]) == len(lengths):
+        return {lengths[0]: range(len(keys))}
+    places: defaultdict[int, list[int]] = defaultdict(list)
+    for at, length in enumerate(lengths):
+        places[length].append(at)
+    return places
 
 
 def murmur2_of_many(keys: bytes, count: int) -> tuple[int, ...]:

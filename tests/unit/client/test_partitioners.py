@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -83,3 +85,21 @@ def test_keys_of_many_lengths_go_where_each_goes() -> None:
     keys = [draw.randbytes(draw.choice((0, 1, 8, 8, 8, 36, 36, 200))) for _ in range(2_000)]
     assert partitions_of_keys(keys, 7) == [partition_of_key(key, 7) for key in keys]
     assert partitions_of_keys([], 7) == []
+
+
+def test_keys_of_very_many_lengths_are_looked_at_a_few_times_each() -> None:
+    class Watched(list[bytes]):
+        looked_at = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            self.looked_at += len(self)
+            return super().__iter__()
+
+        def __getitem__(self, place: Any) -> Any:
+            self.looked_at += 1
+            return super().__getitem__(place)
+
+    keys = Watched([b"k" * (number % 300) for number in range(3_000)])
+    found = partitions_of_keys(keys, 7)
+    assert keys.looked_at <= 4 * len(keys)
+    assert found == [partition_of_key(key, 7) for key in keys]
