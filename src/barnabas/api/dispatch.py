@@ -218,6 +218,8 @@ class Dispatcher:
         slot.complete(frame)
 
     def in_steps(self, context: RequestContext, steps: Steps[Result]) -> Awaitable[Result]:
+        if context.time is not None:
+            steps = timed_steps(steps, context.time)
         return self._steps.run(steps, is_urgent=context.is_control)
 
     def _count(self, context: RequestContext) -> None:
@@ -283,6 +285,9 @@ class Dispatcher:
             return (yield from encode(context.correlation_id, message))
         except EncodeError:
             return self._encode_instead(context, route)
+        finally:
+            if context.time is not None:
+                context.time.count()
 
     def _encode_instead(self, context: RequestContext, route: Route) -> list[Buffer] | None:
         """The frame of an error, where the response cannot be written."""

@@ -24,6 +24,7 @@ from barnabas.api.produce_fast_path import ProduceFastPath, ProduceFastPaths
 from barnabas.api.produce_pipeline import OpenAccess, ProduceAccess, ProduceKind, ProducePipeline
 from barnabas.api.produce_responses import ProduceResponses
 from barnabas.api.request_metrics import RequestMetrics
+from barnabas.api.request_time import charge
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each
 from barnabas.log.partition.appending import AppendResult
 from barnabas.network.connection import ServerConnection
@@ -262,6 +263,8 @@ class ProduceHandler:
         if throttle_time_ms:
             context.connection.throttle(throttle_time_ms)
         if request.acks == 0:
+            if context.time is not None:
+                charge(context.connection, context.time, None)
             failed = {topic_partition: outcome for topic_partition, outcome in outcomes.items() if outcome.code}
             if failed:
                 some = islice(failed.items(), _SHOWN_MAX)

@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.api.context import RequestContext
 from barnabas.api.request_time import RequestTime, Timed, timed_steps
+from barnabas.kernel.steps import STEP_ELEMENTS, each
 from barnabas.quotas.client_quotas import DEFAULT, AccountLimits, QuotaEntity, RateAccount
 from barnabas.server.client_quota_metrics import client_quota_metrics
 from barnabas.wire.api_keys import ApiKey
@@ -143,6 +144,51 @@ def test_the_turns_of_a_coroutine_count_and_its_waits_do_not() -> None:
         # Each of the turns, what is before and behind them, by two looks; ten windows but one are the measured time.
         assert clock.seconds >= 2 * 6 * LOOK_SECONDS
         assert 6 * LOOK_SECONDS * 100 <= account.rate * 10.5 <= clock.seconds * 100
+
+    scenario(body)
+
+
+class SteppingHandler(SlowHandler):
+    """Has long work done in steps."""
+
+    STEPS = 10
+
+    async def handle(self, context: RequestContext, _request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+        await context.in_steps(each(lambda _: None, range(self.STEPS * STEP_ELEMENTS)))
+        return DeleteGroupsResponse(results=[])
+
+
+def test_the_steps_of_a_coroutine_count() -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.calls.registry.add(SteppingHandler())
+        limited(broker)
+        caller = broker.connect("limited")
+        await answer(caller, DeleteGroupsRequest(groups_names=[]), 2)
+        (account,) = broker.throttles.request
+        assert account.rate * 10.5 >= SteppingHandler.STEPS * LOOK_SECONDS * 100
+
+    scenario(body)
+
+
+def test_a_produce_request_without_an_answer_counts_like_one_with() -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        limited(broker, 1e6)
+        counted, before = [], 0.0
+        for acks in (1, 0):
+            caller = broker.connect("limited")
+            for _ in range(10):
+                message = produce_request("flights", batch(b"x"), acks=acks)
+                if acks:
+                    await answer(caller, message, 2)
+                else:
+                    caller.send(message, 2, answered=False)
+                    await asyncio.sleep(0)
+            (account,) = broker.throttles.request
+            counted.append(account.rate - before)
+            before = account.rate
+        # Writing the answer is a part of it, by one look.
+        assert 0.5 * counted[0] < counted[1] <= counted[0]
 
     scenario(body)
 
