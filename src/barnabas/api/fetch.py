@@ -18,6 +18,7 @@ from barnabas.api.fetch_access import fetch_access
 from barnabas.api.fetch_answers import FetchAnswers
 from barnabas.api.fetch_fast_path import Asked, FetchFastPath, FetchQuotas, NoFetchQuotas, SharedFetches
 from barnabas.api.fetch_frames import ISOLATION_LEVELS, form_of
+from barnabas.api.request_time import counted_steps
 from barnabas.kernel.host import Host
 from barnabas.kernel.steps import Steps, each_within, emptied
 from barnabas.log.partition.read_plans import ReadIsolation
@@ -103,7 +104,8 @@ class FetchHandler:
         self._sessions.rights_are(request.session_id, parameters.access)
         context.request_name = _NAME_OF[parameters.is_from_follower]
         if self._is_large(request):
-            return self._handle_in_steps(context, request, parameters, follower_id)
+            steps = self._handle_in_steps(context, request, parameters, follower_id)
+            return steps if parameters.quota is None else counted_steps(steps, parameters.quota)
         quota = parameters.quota
         if quota is None:
             return self._handle(context, request, parameters, follower_id)
@@ -196,8 +198,9 @@ class FetchHandler:
     ) -> FetchResponse:
         await self._fetches.wait(parameters, scope, context.in_steps, responder.when_lost)
         reading = self._fetches.reader.read_in_steps(parameters, scope, updates_followers=False)
-        reads = await context.in_steps(reading)
-        answer = await context.in_steps(self._answers.respond_in_steps(context, parameters, scope, reads))
+        reads = await context.in_steps(counted_steps(reading, parameters.quota))
+        answering = self._answers.respond_in_steps(context, parameters, scope, reads)
+        answer = await context.in_steps(counted_steps(answering, parameters.quota))
         await context.in_steps(emptied(reads))
         return await answer if isinstance(answer, Awaitable) else answer
 

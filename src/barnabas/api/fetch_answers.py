@@ -200,9 +200,7 @@ class FetchAnswers:
         if quota is not None:
             size_bytes = 0
             for start in range(0, len(reads), READ_PER_STEP):
-                quota.begin()
                 size_bytes += sum(read.size_bytes for _, read in reads[start : start + READ_PER_STEP])
-                quota.end()
                 yield
             throttle_ms = quota.throttle_ms(size_bytes)
             if throttle_ms:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.steps import Steps
     from barnabas.network.connection import ServerConnection
     from barnabas.quotas.client_quotas import RateAccount
+    from barnabas.serving.fetch_reads import FetchQuota
 
 Result = TypeVar("Result")
 PERCENT_PER_SECOND: Final = 100.0
@@ -129,4 +130,20 @@ def timed_steps(steps: Steps[Result], time: RequestTime) -> Steps[Result]:
             return result
         finally:
             time.rest()
+        yield
+
+
+def counted_steps(steps: Steps[Result], quota: FetchQuota | None) -> Steps[Result]:
+    """The steps of a fetch, whose time counts after each of them; the same as they are without a quota."""
+    if quota is None:
+        return (yield from steps)
+    while True:
+        quota.begin()
+        try:
+            next(steps)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        finally:
+            quota.end()
         yield

@@ -14,6 +14,8 @@ from barnabas.api.request_time import RequestTime, Timed, timed_steps
 from barnabas.kernel.steps import STEP_ELEMENTS, each
 from barnabas.quotas.client_quotas import DEFAULT, AccountLimits, QuotaEntity, RateAccount
 from barnabas.server.client_quota_metrics import client_quota_metrics
+from barnabas.serving.fetch_reads import READ_PER_STEP
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import (
@@ -189,6 +191,23 @@ def test_a_produce_request_without_an_answer_counts_like_one_with() -> None:
             before = account.rate
         # Writing the answer is a part of it, by one look.
         assert 0.5 * counted[0] < counted[1] <= counted[0]
+
+    scenario(body)
+
+
+def test_all_steps_of_a_large_fetch_count() -> None:
+    count = 2 * FEW_PARTITIONS
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")  # and not the others, which are looked at all the same
+        clock = limited(broker, 1e6)
+        caller = broker.connect("limited")
+        partitions = [asked(number) for number in range(count)]
+        await answer(caller, fetch_request(12, "flights", *partitions), 12)
+        (account,) = broker.throttles.request
+        # Named, read, chosen, answered; all that is measured lies between two looks.
+        assert 4 * (count // READ_PER_STEP) * LOOK_SECONDS * 100 <= account.rate * 10.5
+        assert account.rate * 10 <= clock.seconds * 100
 
     scenario(body)
 
