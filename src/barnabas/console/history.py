@@ -57,7 +57,7 @@ class History:
     def __init__(self) -> None:
         self.changes: deque[Change] = deque(maxlen=CHANGES_OF_CLUSTER_MAX)
         self.began_ms: int | None = None
-        self._partitions: dict[TopicPartition, deque[PartitionState]] = {}
+        self._partitions: dict[TopicPartition, list[PartitionState]] = {}
         self._cluster: Cluster | None = None
 
     def see(self, cluster: Cluster, now_ms: int) -> None:
@@ -71,11 +71,16 @@ class History:
             self.changes.extend(_changes(before, cluster, now_ms))
         for name, topic in cluster.topics.items():
             for number, info in topic.partitions.items():
-                states = self._partitions.setdefault(
-                    TopicPartition(name, number), deque(maxlen=CHANGES_PER_PARTITION_MAX)
-                )
-                if not states or not states[-1].is_as(info):
-                    states.append(PartitionState(now_ms, info.leader_id, info.leader_epoch, info.isr, info.replicas))
+                partition = TopicPartition(name, number)
+                states = self._partitions.get(partition)
+                if states is not None and states[-1].is_as(info):
+                    continue
+                state = PartitionState(now_ms, info.leader_id, info.leader_epoch, info.isr, info.replicas)
+                if states is None:
+                    self._partitions[partition] = [state]  # most never change, and an empty deque takes 0.7 KiB
+                    continue
+                states.append(state)
+                del states[:-CHANGES_PER_PARTITION_MAX]
         for partition in [each for each in self._partitions if cluster.partition(each) is None]:
             del self._partitions[partition]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
@@ -67,6 +68,20 @@ def test_a_partition_that_flaps_keeps_its_last_changes() -> None:
     assert len(seen.of(P)) == CHANGES_PER_PARTITION_MAX
     assert seen.of(P)[-1].leader_epoch == CHANGES_PER_PARTITION_MAX * 3 - 1
     assert len(seen.changes) <= history.CHANGES_OF_CLUSTER_MAX
+
+
+def test_partitions_that_do_not_change_take_little_memory() -> None:
+    info, count = PartitionInfo(1, 0, (1, 2), (1, 2), ()), 10_000
+    topic = TopicInfo("flights", bytes(16), is_internal=False, partitions=dict.fromkeys(range(count), info))
+    seen = History()
+    tracemalloc.start()
+    try:
+        seen.see(Cluster("c", 1, {}, {"flights": topic}), 100)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(seen.of(TopicPartition("flights", count - 1))) == 1
+    assert taken < 500 * count
 
 
 def test_samples_are_bounded_and_forgotten_with_their_names() -> None:
