@@ -1,4 +1,4 @@
-"""`/groups`, `/groups/readers`: who reads, how far, and how that lag was over time."""
+"""`/groups`, `/groups/readers`, `/groups?name=..`: who reads, how far, and how that lag was over time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from barnabas.console.words import counted
 
 _STATES = {"Stable": "good", "Empty": "warning", "Dead": "bad"}
 _DRAWN_MAX = 5
+_UNNAMED = "(empty name)"
+_NO_SEGMENTS = frozenset({"", ".", ".."})
+"""Names of groups that browsers take out of a path."""
 
 
 def groups(visit: Visit) -> Page:
@@ -28,11 +31,12 @@ def groups(visit: Visit) -> Page:
     note = stale_note(visit.poller.groups, visit)
     if found is None:
         return Page("Groups", note)
-    if not visit.segments:
+    name = visit.segments[0] if visit.segments else visit.query.get("name")
+    if name is None:
         return _all(visit, found, note)
-    group = found.groups.get(visit.segments[0])
+    group = found.groups.get(name)
     if group is None:
-        return missing(f"There is no group {visit.segments[0]}, or its coordinator did not tell of it.")
+        return missing(f"There is no group {name}, or its coordinator did not tell of it.")
     return _one(visit, group, found, note)
 
 
@@ -49,7 +53,7 @@ def _all(visit: Visit, found: GroupsAndEnds, note: Html | None) -> Page:
         lag = group.lag_of_all(found.ends)
         rows.append(
             [
-                link(name or "(empty name)", "groups", name),
+                _link(name),
                 _state(group),
                 group.protocol_type,
                 f"{len(group.members):,}",
@@ -119,7 +123,7 @@ def _one(visit: Visit, group: Group, found: GroupsAndEnds, note: Html | None) ->
         for member in group.members
     ]
     return Page(
-        f"Group {group.group_id}",
+        f"Group {group.group_id or _UNNAMED}",
         [
             tag("p", link("All groups", "groups")),
             note,
@@ -139,10 +143,16 @@ def _one(visit: Visit, group: Group, found: GroupsAndEnds, note: Html | None) ->
                 rows,
                 "It has committed nothing and is assigned nothing.",
             ),
-            pager(len(partitions), bounds, visit, "groups", group.group_id),
+            pager(len(partitions), bounds, visit, "groups", *visit.segments),
             table("Members", ["Member", "Client", "Host", "Instance", "#Partitions"], members, "No members."),
         ],
     )
+
+
+def _link(name: str) -> Html:
+    if name in _NO_SEGMENTS:
+        return link(name or _UNNAMED, "groups", query={"name": name})
+    return link(name, "groups", name)
 
 
 def _state(group: Group) -> Html:
