@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.client import Doubt
 from barnabas.client.versions import VERSIONS
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -75,6 +76,8 @@ class NodeSender:
         self._timer: Timer | None = None
         self._doubt: Doubt | None = None
         self._turn = 0
+        self._held_until = 0.0
+        """The broker reads nothing before, since a quota was exceeded (KIP-219): what was sent would only time out."""
         self._task = client.host.loop.create_task(self._run(), name=f"sender to broker {node_id}")
 
     def wake(self) -> None:
@@ -113,6 +116,8 @@ class NodeSender:
         soonest: float | None = None
         for queue in self._producer.queues_led_by(self._node_id):
             when = queue.ready_at(now, is_flushing=self._producer.is_flushing)
+            if when is not None and when < self._held_until:
+                when = self._held_until
             if when is not None and when <= now:
                 return True
             if when is not None and (soonest is None or when < soonest):
@@ -217,6 +222,14 @@ class NodeSender:
 
     def _answered(self, taken: Taken, response: Any) -> None:
         self._landed()
+        if response.throttle_time_ms > 0:
+            until = self._client.host.loop.time() + response.throttle_time_ms / 1_000
+            self._held_until = max(self._held_until, until)
+            self._client.logger.info(
+                "Broker %d takes nothing for %s: a quota is exceeded",
+                self._node_id,
+                spoken_ms(response.throttle_time_ms),
+            )
         answers = {
             (topic.name, answer.index): answer for topic in response.responses for answer in topic.partition_responses
         }

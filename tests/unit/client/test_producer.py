@@ -96,6 +96,37 @@ def test_whoever_gives_up_waiting_for_room_leaves_it_to_others() -> None:
     simulated(main)
 
 
+@pytest.mark.parametrize("is_flushing", [False, True])
+def test_nothing_is_sent_to_a_broker_that_reads_nothing_because_of_a_quota(is_flushing: bool) -> None:
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, nobody_answers, {"events": 2})
+        producer = Producer(client, ProducerSettings(idempotent=False))
+        requests = client.scripted.outgoing.sent
+        await producer.send(record())
+        await turns()
+        sent = requests.pop()
+        response = taken(sent)
+        response.throttle_time_ms = 40_000
+        sent.on_response(response)
+        later = await producer.send(record(partition=1))
+        flushing = asyncio.create_task(producer.flush()) if is_flushing else None
+        await asyncio.sleep(39.9)
+        assert requests == []
+        await asyncio.sleep(0.2)
+        sent = requests.pop()
+        sent.on_response(taken(sent))
+        await later
+        if flushing is not None:
+            await flushing
+        await producer.send(record())
+        await turns()
+        assert len(requests) == 1
+        await producer.close(timeout_ms=0)
+        await client.close()
+
+    simulated(main)
+
+
 @pytest.mark.parametrize("headers", [(), ((b"key" * 8, b"v" * 40), (b"k", None))])
 @pytest.mark.parametrize("size", [0, 70, 9_000, 300_000])
 def test_a_record_counts_for_no_less_than_it_takes(size: int, headers: tuple[Header, ...]) -> None:
