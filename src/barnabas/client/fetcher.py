@@ -186,6 +186,10 @@ class Fetcher:
                 self._take_response(node, asked, response, {w.topic_id: p.topic for p, w in wanted.items()})
             elif response.error_code not in SESSION_ERRORS:
                 raise KafkaError(response.error_code, f"Fetch to broker {node.node_id}")
+            if response.throttle_time_ms > 0:
+                self._on_news()  # what it brought need not wait
+                # The broker reads nothing before (KIP-219): what was asked would only time out.
+                await self._client.timers.sleep(response.throttle_time_ms)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with this broker, another may lead soon
             session.failed()
             self._client.logger.info("A fetch from broker %d has failed: %s", node.node_id, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -99,6 +100,47 @@ def test_a_replica_named_by_the_leader_that_is_not_known_is_looked_for_and_not_a
         fetcher.fetch()
         await turns()
         assert (asked_count, len(updates)) == (2, 2)
+        await fetcher.close()
+        await client.close()
+
+    simulated(main)
+
+
+def test_nothing_is_asked_of_a_broker_that_reads_nothing_because_of_a_quota() -> None:
+    asked_at: list[float] = []
+    throttles = [40_000, 0]
+
+    async def answer(_request: FetchRequest, _lane: Lane) -> Any:
+        found = FetchResponse.PartitionData(partition_index=0, records=bytes(batch(len(asked_at), b"a")))
+        asked_at.append(asyncio.get_running_loop().time())
+        topics = [FetchResponse.FetchableTopicResponse(topic_id=b"t" * 16, partitions=[found])]
+        return FetchResponse(session_id=0, responses=topics, throttle_time_ms=throttles.pop(0))
+
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, answer, {"events": 1})
+        positions = Positions()
+        positions.assign(PARTITIONS[:1])
+        for state in positions:
+            state.seek(Position(0))
+        given: list[float] = []
+
+        def on_news() -> None:
+            given.extend(host.loop.time() for _ in fetcher.take(100))
+            fetcher.fetch()
+
+        fetcher = Fetcher(client, Lane(1), ConsumerSettings(), positions, on_news)
+        began = host.loop.time()
+        fetcher.fetch()
+        await turns()
+        assert len(given) == 1, "what came with the answer does not wait"
+        await client.timers.sleep(39_900)
+        fetcher.fetch()
+        await turns()
+        assert len(asked_at) == 1
+        throttles.append(10**9)
+        await client.timers.sleep(200)
+        await turns()
+        assert asked_at[1] - began == pytest.approx(40.0, abs=0.1)
         await fetcher.close()
         await client.close()
 
