@@ -66,28 +66,36 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
     async def create_topics(
         self, topics: Iterable[NewTopic], timeout_ms: float | None = None, *, validate_only: bool = False
     ) -> dict[str, bytes]:
-        """Creates topics; returns their ids. Raises TOPIC_ALREADY_EXISTS also for one that an attempt of this very call
-        has created, when the answer to that was lost.
+        """Creates topics; returns their ids. Those that were refused for a while, by a quota for instance, are tried
+        again alone. Raises TOPIC_ALREADY_EXISTS also for one that an attempt of this very call has created, when the
+        answer to that was lost.
         """
         wanted = list(topics)
+        made: dict[str, bytes] = {}
 
         def build(broker_ms: int) -> messages.CreateTopicsRequest:
-            return messages.CreateTopicsRequest(
-                topics=[_new_topic(topic) for topic in wanted], timeout_ms=broker_ms, validate_only=validate_only
-            )
+            left = [_new_topic(topic) for topic in wanted if topic.name not in made]
+            return messages.CreateTopicsRequest(topics=left, timeout_ms=broker_ms, validate_only=validate_only)
 
-        response = await self._at_controller("creating topics", build, _topic_codes, timeout_ms)
-        return {topic.name: bytes(topic.topic_id) for topic in response.topics}
+        def codes(response: Any) -> list[tuple[str, int, str | None]]:
+            made.update({topic.name: bytes(topic.topic_id) for topic in response.topics if not topic.error_code})
+            return [(topic.name, topic.error_code, topic.error_message) for topic in response.topics]
+
+        await self._at_controller("creating topics", build, codes, timeout_ms)
+        return made
 
     async def delete_topics(self, names: Iterable[str], timeout_ms: float | None = None) -> None:
         """Deletes topics; returns when the controller has begun to, or has done, as its answer says."""
         wanted = list(names)
+        done: set[str] = set()
 
         def build(broker_ms: int) -> messages.DeleteTopicsRequest:
-            states = [messages.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in wanted]
-            return messages.DeleteTopicsRequest(topics=states, topic_names=wanted, timeout_ms=broker_ms)
+            left = [name for name in wanted if name not in done]
+            states = [messages.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in left]
+            return messages.DeleteTopicsRequest(topics=states, topic_names=left, timeout_ms=broker_ms)
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:
+            done.update(topic.name for topic in response.responses if topic.name and not topic.error_code)
             return [(topic.name or "", topic.error_code, topic.error_message) for topic in response.responses]
 
         await self._at_controller("deleting topics", build, codes, timeout_ms)
@@ -96,18 +104,21 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
         self, counts: Mapping[str, int], timeout_ms: float | None = None, *, validate_only: bool = False
     ) -> None:
         """Adds partitions until each topic has the given number."""
+        done: set[str] = set()
 
         def build(broker_ms: int) -> messages.CreatePartitionsRequest:
             return messages.CreatePartitionsRequest(
                 topics=[
                     messages.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
                     for name, count in counts.items()
+                    if name not in done
                 ],
                 timeout_ms=broker_ms,
                 validate_only=validate_only,
             )
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:
+            done.update(topic.name for topic in response.results if not topic.error_code)
             return [(topic.name, topic.error_code, topic.error_message) for topic in response.results]
 
         await self._at_controller("creating partitions", build, codes, timeout_ms)
@@ -297,7 +308,3 @@ def _log_dirs_request(directories: Mapping[TopicPartition, str]) -> messages.Alt
             directory.topics.append(topic)
         topic.partitions.append(partition.partition)
     return messages.AlterReplicaLogDirsRequest(dirs=list(of_directories.values()))
-
-
-def _topic_codes(response: Any) -> list[tuple[str, int, str | None]]:
-    return [(topic.name, topic.error_code, topic.error_message) for topic in response.topics]
