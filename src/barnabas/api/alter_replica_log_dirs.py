@@ -6,7 +6,7 @@ goes to the last. A partition that is not here yet is remembered until the broke
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from barnabas.api.authorization import check_cluster
@@ -44,12 +44,13 @@ class AlterReplicaLogDirsHandler:
         self, _context: RequestContext, request: AlterReplicaLogDirsRequest, error: KafkaError
     ) -> Steps[AlterReplicaLogDirsResponse]:
         wanted = yield from _wanted(request)
-        return AlterReplicaLogDirsResponse(results=(yield from _results(dict.fromkeys(wanted, error.code))))
+        code = ErrorCode.for_code(error.code)
+        return AlterReplicaLogDirsResponse(results=(yield from _results((partition, code) for partition in wanted)))
 
     async def _alter(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
         wanted = await context.in_steps(_wanted(request))
         outcomes = await self._replica_manager.alter_log_directories(wanted)
-        return AlterReplicaLogDirsResponse(results=await context.in_steps(_results(outcomes)))
+        return AlterReplicaLogDirsResponse(results=await context.in_steps(_results(outcomes.items())))
 
 
 def _wanted(request: AlterReplicaLogDirsRequest) -> Steps[dict[TopicPartition, str]]:
@@ -64,7 +65,7 @@ def _wanted(request: AlterReplicaLogDirsRequest) -> Steps[dict[TopicPartition, s
     return wanted
 
 
-def _results(outcomes: Mapping[TopicPartition, ErrorCode]) -> Steps[list[Answered]]:
+def _results(outcomes: Iterable[tuple[TopicPartition, ErrorCode]]) -> Steps[list[Answered]]:
     by_topic: dict[str, Answered] = {}
 
     def add(outcome: tuple[TopicPartition, ErrorCode]) -> None:
@@ -72,5 +73,5 @@ def _results(outcomes: Mapping[TopicPartition, ErrorCode]) -> Steps[list[Answere
         topic = by_topic.setdefault(topic_partition.topic, Answered(topic_name=topic_partition.topic))
         topic.partitions.append(Result(partition_index=topic_partition.partition, error_code=error))
 
-    yield from each(add, outcomes.items())
+    yield from each(add, outcomes)
     return list(by_topic.values())

@@ -25,14 +25,19 @@ class DeleteGroupsHandler:
         self._group_coordinator = group_coordinator
 
     def handle(self, context: RequestContext, request: DeleteGroupsRequest) -> Steps[None]:
-        named = list(dict.fromkeys(request.groups_names))
-        outcomes: dict[str, ErrorCode] = dict.fromkeys(named, ErrorCode.NONE)
-        for start in range(0, 0 if context.authorizer is None else len(named), STEP_ELEMENTS):
-            for group_id in named[start : start + STEP_ELEMENTS]:
-                if not may(context, AclOperation.DELETE, ResourceType.GROUP, group_id):
-                    outcomes[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED
-            yield
-        named = [group_id for group_id in named if outcomes[group_id] is ErrorCode.NONE]
+        outcomes: dict[str, ErrorCode] = {}
+        named: list[str] = []
+
+        def sort(group_id: str) -> None:
+            if group_id in outcomes:
+                return
+            if may(context, AclOperation.DELETE, ResourceType.GROUP, group_id):
+                outcomes[group_id] = ErrorCode.NONE
+                named.append(group_id)
+            else:
+                outcomes[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+        yield from each(sort, request.groups_names)
         missing = len(named)
         responder: Responder | None = None
 
