@@ -76,7 +76,7 @@ def _unescape(text: str, source: str, line: int) -> str:
             try:
                 out.append(chr(int(digits, 16) if len(digits) == 4 else int("", 16)))
             except ValueError:
-                raise PropertiesError(source, line, f"\\u needs four hexadecimal digits, not {digits!r}") from None
+                raise PropertiesError(source, line, "\\u needs four hexadecimal digits behind it") from None
             position += 4
         else:
             out.append(_ESCAPES.get(escaped, escaped))

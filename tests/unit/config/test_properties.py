@@ -67,6 +67,13 @@ def test_refuses_what_is_no_property_and_says_where(text: str, line: int) -> Non
     assert caught.value.line == line
 
 
+def test_a_refusal_shows_nothing_of_a_value() -> None:
+    """It may be a password."""
+    with pytest.raises(PropertiesError, match="four hexadecimal digits") as refusal:
+        parse('sasl.jaas.config=Module required password="\\u12hush";', "test")
+    assert "hu" not in str(refusal.value)
+
+
 def escape(text: str, key: bool) -> str:
     special = "=: #!" if key else ""
     table = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
