@@ -52,6 +52,9 @@ class ConfigAccess:
         self._topics = Decisions(context, operation, acls.ResourceType.TOPIC)
         self._cluster = Decisions(context, operation, acls.ResourceType.CLUSTER)
 
+    def allow_topic(self, name: str) -> bool:
+        return self._topics.allow(name)
+
     def check(self, resource: NamedResource) -> None:
         """Raises `KafkaError`. What is no topic's is the cluster's."""
         if resource.resource_type == ResourceType.TOPIC:

@@ -79,11 +79,17 @@ class DescribeConfigsHandler:
                 )
         access = ConfigAccess(context, AclOperation.DESCRIBE_CONFIGS)
         topics: dict[str, None] = {}
-        for position, resource in enumerate(request.resources):
-            if position % _LOOKED_AT_PER_STEP == _LOOKED_AT_PER_STEP - 1:
-                yield
-            if resource.resource_type == ResourceType.TOPIC and resource.resource_name in self._metadata.image.topics:
-                topics[resource.resource_name] = None
+
+        def take(resource: Resource) -> None:
+            name = resource.resource_name
+            if (
+                resource.resource_type == ResourceType.TOPIC
+                and name in self._metadata.image.topics
+                and access.allow_topic(name)
+            ):
+                topics[name] = None
+
+        yield from each(take, request.resources)
         if topics:
             return self._describe_with_topics(context, request, list(topics), access)
         return (yield from self._describe(request, context.api_version, {}, access))

@@ -13,6 +13,8 @@ from barnabas.api.describe_configs import DescribeConfigsHandler
 from barnabas.config.describing import ConfigSource
 from barnabas.config.key_table import broker_keys, topic_keys
 from barnabas.kernel.logs import Logs
+from barnabas.security.acl_rules import AclRules
+from barnabas.security.authorizer import Authorizer
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import DescribeConfigsRequest
 from tests.unit.api.administration.admin_world import BROKER_ID, AdminWorld, in_world
@@ -96,6 +98,25 @@ def test_a_topics_configs_are_read_where_they_are_written() -> None:
         await world.client.delete("/config/topics/t")
         result = await described(world, of(ResourceType.TOPIC, "t", ["retention.ms"]))
         assert [entry.value for entry in result.configs] == ["604800000"]
+
+    in_world(main)
+
+
+def test_nothing_is_read_for_who_may_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(world: AdminWorld) -> None:
+        await with_topic(world)
+        read: list[Any] = []
+        monkeypatch.setattr(world.client, "get_many", read.append)
+        levels = LoggerLevels(Logs("broker-1", world.host.clock, Lines()), BROKER_ID, world.logger)
+        calls = Calls(
+            world.host,
+            DescribeConfigsHandler(world.client, world.metadata, world.broker_configs, levels, world.logger),
+        )
+        calls.dispatcher.authorizer = Authorizer(AclRules(), world.logger)
+        request = DescribeConfigsRequest(resources=[of(ResourceType.TOPIC, "t")])
+        (result,) = (await calls.connect().call(request, LATEST)).results
+        assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not read
 
     in_world(main)
 
