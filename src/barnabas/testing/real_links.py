@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import socket
 import struct
@@ -17,6 +18,9 @@ from typing import Any, Final
 
 _RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time to linger: the peer gets a reset, as from a process that was killed with unread bytes."""
+_NOWHERE: Final = struct.pack("=H14x", socket.AF_UNSPEC)
+"""The address by which connect(2) dissolves a TCP socket's association, or stops its listening: Python has no call."""
+_LIBC: Final = ctypes.CDLL(None)
 Factory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -96,17 +100,14 @@ class NodeLinks:
     def cut_off(self) -> None:
         """Resets every connection and closes every listener at once, without a word to the node: its process is gone.
 
-        The descriptors stay, open on nothing, so that nobody else's come under their numbers.
+        The descriptors stay, so that nobody else's come under their numbers, and stay the sockets that they are: libuv
+        aborts the whole process where it is to watch a descriptor under whose number something else has come.
         """
         self.is_cut_off = True
-        nothing = os.open(os.devnull, os.O_RDWR)
-        try:
-            for link in self._links:
-                link.is_cut_off = True
-            for descriptor in self.descriptors():
-                _reset(descriptor, nothing)
-        finally:
-            os.close(nothing)
+        for link in self._links:
+            link.is_cut_off = True
+        for descriptor in self.descriptors():
+            _reset(descriptor)
 
     def close_all(self) -> None:
         """After `cut_off`: has the loop let go of everything."""
@@ -346,13 +347,11 @@ def linked_loop(links: NodeLinks) -> asyncio.AbstractEventLoop:
     return made
 
 
-def _reset(descriptor: int, nothing: int) -> None:
-    """Has the descriptor's socket reset its connection, or listen no more."""
-    with contextlib.suppress(OSError):
-        same = socket.socket(fileno=os.dup(descriptor))
-        try:
-            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-        finally:
-            same.close()
-    with contextlib.suppress(OSError):
-        os.dup2(nothing, descriptor, inheritable=False)
+def _reset(descriptor: int) -> None:
+    """Has the descriptor's socket reset its connection, or listen no more. It stays open."""
+    if _LIBC.connect(descriptor, _NOWHERE, len(_NOWHERE)) == 0:
+        return
+    # Not Linux: the peer reads an end, and a reset when the loop closes the socket.
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+        same.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,43 @@
+"""Connections of a node that is cut off, on the loop that goes on for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from barnabas.testing.real_links import NodeLinks, linked_loop
+from barnabas.testing.real_node import turn
+
+
+def test_a_loop_that_watches_its_sockets_anew_after_they_are_cut_off_lives_on() -> None:
+    """libuv aborts the process where it cannot watch a descriptor: killing a broker at the wrong moment did that."""
+    links = NodeLinks()
+    loop = linked_loop(links)
+
+    async def use() -> None:
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        other, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        await turn()
+        peer = socket.create_connection(("127.0.0.1", port))
+        await turn()
+        transport.pause_reading()
+        await turn()
+        links.cut_off()
+        transport.resume_reading()  # watched anew
+        other.write(bytes(10_000_000))  # watched for more
+        await turn()
+        with peer, pytest.raises(ConnectionResetError):
+            peer.recv(1)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        links.close_all()
+        await turn()
+
+    try:
+        loop.run_until_complete(use())
+    finally:
+        loop.close()
