@@ -1,8 +1,8 @@
 """What users and our own tests drive clusters with: clusters in this process with faults by call, the deterministic
 simulator, checkers.
 
-`KafkaCluster` and `KafkaContainer` are made for tests of users (`docs/testing.md`); the plugin of pytest finds them
-here. Nothing is imported before it is asked for.
+`KafkaCluster`, `KafkaContainer` and `SimulatedCluster` are made for tests of users (`docs/testing.md`); the plugin of
+pytest finds them here. Nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -13,8 +13,14 @@ if TYPE_CHECKING:
     from barnabas.testing.kafka_cluster import KafkaCluster as KafkaCluster
     from barnabas.testing.kafka_container import KafkaContainer as KafkaContainer
     from barnabas.testing.real_node import NodeError as NodeError
+    from barnabas.testing.simulated_cluster import SimulatedCluster as SimulatedCluster
 
-_PLACES = {"KafkaCluster": "kafka_cluster", "KafkaContainer": "kafka_container", "NodeError": "real_node"}
+_PLACES = {
+    "KafkaCluster": "kafka_cluster",
+    "KafkaContainer": "kafka_container",
+    "NodeError": "real_node",
+    "SimulatedCluster": "simulated_cluster",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""The plugin of pytest, which finds it by itself (entry point `pytest11`): fixtures `kafka_cluster` and `kafka_topic`.
+"""The plugin of pytest, which finds it by itself (entry point `pytest11`): fixtures `kafka_cluster`, `kafka_topic` and
+`kafka_simulation`.
 
 Nothing else of Barnabas is imported before a test asks for one of them. Each worker of pytest-xdist has clusters of its
 own, as each is a process.
@@ -15,9 +16,12 @@ import pytest
 
 if TYPE_CHECKING:
     from barnabas.testing.kafka_cluster import KafkaCluster
+    from barnabas.testing.simulated_cluster import SimulatedCluster
 
 _MARKER = "kafka_cluster"
 _OPTIONS = frozenset({"brokers", "config", "processes", "session_timeout_ms", "durable", "scope"})
+_SIMULATION = "kafka_simulation"
+_SIMULATION_OPTIONS = frozenset({"brokers", "config", "session_timeout_ms", "profile", "seeds"})
 _SCOPES = ("function", "session")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9._-]+")
 _NAME_LENGTH_MAX = 200
@@ -36,6 +40,20 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{_MARKER}(brokers, config, processes, session_timeout_ms, durable, scope): what kafka_cluster is for this"
         ' test: a cluster of its own, or, with scope="session", one that all tests with the same options share',
     )
+    config.addinivalue_line(
+        "markers",
+        f"{_SIMULATION}(brokers, config, session_timeout_ms, profile, seeds): what kafka_simulation is for this test,"
+        " and with how many seeds it runs",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if _SIMULATION in metafunc.fixturenames:
+        from barnabas.testing.simulation import simulation_seeds
+
+        marker = metafunc.definition.get_closest_marker(_SIMULATION)
+        options = {} if marker is None else _checked(marker, metafunc.definition.nodeid, _SIMULATION_OPTIONS)
+        metafunc.parametrize(_SIMULATION, simulation_seeds(options.get("seeds", 1)), indirect=True)
 
 
 @pytest.fixture(scope="session")
@@ -53,7 +71,7 @@ def kafka_cluster(request: pytest.FixtureRequest, _kafka_clusters: SharedCluster
     `kafka_cluster(brokers=3, config={...})` one for this test alone. Faults that a test leaves are ended after it.
     """
     marker = request.node.get_closest_marker(_MARKER)
-    options = {} if marker is None else _checked(marker, request.node.nodeid)
+    options = {} if marker is None else _checked(marker, request.node.nodeid, _OPTIONS)
     scope = options.pop("scope", "session" if marker is None else "function")
     if scope == "session":
         with _kafka_clusters.lent(options) as cluster:
@@ -68,6 +86,20 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> 
     """The name of a fresh topic of one partition, for this test alone."""
     name = _NOT_IN_NAMES.sub("-", request.node.name).strip("-")[:_NAME_LENGTH_MAX]
     return kafka_cluster.create_topic(kafka_cluster.free_name(name))
+
+
+@pytest.fixture
+def kafka_simulation(request: pytest.FixtureRequest) -> Iterator[SimulatedCluster]:
+    """A cluster in virtual time (`barnabas.testing.SimulatedCluster`) for this test alone, once for each seed: as many
+    as the marker `kafka_simulation(seeds=20)` or, where that is more, the environment's BARNABAS_SIMULATION_SEEDS says.
+    """
+    from barnabas.testing.simulated_cluster import SimulatedCluster
+
+    marker = request.node.get_closest_marker(_SIMULATION)
+    options = {} if marker is None else dict(marker.kwargs)
+    options.pop("seeds", None)
+    with SimulatedCluster(request.param, **options) as cluster:
+        yield cluster
 
 
 class SharedClusters:
@@ -111,14 +143,14 @@ def _sorted(value: Any) -> Any:
     return sorted(value.items()) if isinstance(value, dict) else value
 
 
-def _checked(marker: pytest.Mark, test: str) -> dict[str, Any]:
-    if marker.args or not set(marker.kwargs) <= _OPTIONS:
+def _checked(marker: pytest.Mark, test: str, known: frozenset[str]) -> dict[str, Any]:
+    if marker.args or not set(marker.kwargs) <= known:
         raise pytest.UsageError(
-            f"{test}: the marker {_MARKER} takes {', '.join(sorted(_OPTIONS))}, each by its name, not "
-            f"{', '.join([*map(repr, marker.args), *(set(marker.kwargs) - _OPTIONS)])}"
+            f"{test}: the marker {marker.name} takes {', '.join(sorted(known))}, each by its name, not "
+            f"{', '.join([*map(repr, marker.args), *(set(marker.kwargs) - known)])}"
         )
     if marker.kwargs.get("scope", "function") not in _SCOPES:
-        raise pytest.UsageError(f"{test}: the marker {_MARKER} takes a scope of {' or '.join(_SCOPES)}")
+        raise pytest.UsageError(f"{test}: the marker {marker.name} takes a scope of {' or '.join(_SCOPES)}")
     return dict(marker.kwargs)
 
 

@@ -189,6 +189,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     # Callbacks and time.
 
+    @property
+    def clock(self) -> SimulatedClock:
+        """The clocks of its machine."""
+        return self._clock
+
     def time(self) -> float:
         return self._clock.monotonic()
 
@@ -300,6 +305,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def charge(self, seconds: float) -> None:
         """Makes the present tick longer by the time that something on the loop took."""
         self._charged_seconds += seconds
+
+    @property
+    def charged_seconds(self) -> float:
+        """By how much the present tick has been made longer, of virtual time."""
+        return self._charged_seconds
 
     def _callback_raised(self, handle: ReadyHandle | WaitingHandle, error: BaseException) -> None:
         if not isinstance(error, ProcessEndedError):

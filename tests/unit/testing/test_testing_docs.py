@@ -13,13 +13,13 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing.md"
 def test_every_block_of_python_passes_with_the_ini_file_and_without(tmp_path: Path) -> None:
     page = PAGE.read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     for number, block in enumerate(blocks):
         (tmp_path / f"test_block_{number}.py").write_text(block)
     # kafka-python reads its schemas in a way that Python 3.11 deprecates.
     oracle = "    ignore:(read|open)_text is deprecated:DeprecationWarning\n"
     said = run_pytest(tmp_path, "def test_nothing():\n    pass\n", oracle)
-    assert "7 passed" in said, said
+    assert "9 passed" in said, said
     (ini,) = re.findall(r"```ini\n\[pytest\]\n(.*?)```", page, re.DOTALL)
     said = run_pytest(
         tmp_path,
