@@ -18,7 +18,6 @@ from barnabas.wire.messages import MetadataRequest
 from barnabas.wire.topics import ElectionType, TopicPartition
 
 _POLL_MS: Final = 5.0
-_SETTLING_POLL_MS: Final = 100.0
 _GROUPS_SECONDS_MAX: Final = 30.0
 _REQUEST_MS: Final = 5_000
 _LOGGER_NAME: Final = "barnabas.testing"
@@ -54,12 +53,6 @@ class ClusterAdmin:
         """Returns when the condition holds, at which it looks again and again."""
         while not condition():
             await self._client.timers.sleep(_POLL_MS)
-
-    async def until_all_in_sync(self, brokers: int) -> None:
-        """Returns when there are so many brokers, and all replicas of all partitions are in sync."""
-        await self._start()
-        while not await self._is_all_in_sync(brokers):
-            await self._client.timers.sleep(_SETTLING_POLL_MS)
 
     async def create_topic(
         self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str], known_to: Iterable[int]
@@ -131,17 +124,6 @@ class ClusterAdmin:
         (topic,) = response.topics
         led = [each for each in topic.partitions if each.error_code == ErrorCode.NONE]
         return topic.error_code == ErrorCode.NONE and len(led) == partitions
-
-    async def _is_all_in_sync(self, brokers: int) -> bool:
-        try:
-            _, _, found = await self._admin.describe_cluster()
-            topics = await self._admin.describe_topics()
-        except (ClientError, KafkaError, OSError):
-            return False
-        partitions = (each for topic in topics.values() for each in topic.partitions.values())
-        return len(found) == brokers and all(
-            each.leader_id >= 0 and set(each.isr) == set(each.replicas) for each in partitions
-        )
 
     async def _is_free(self, name: str) -> bool:
         try:

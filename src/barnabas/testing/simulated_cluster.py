@@ -19,14 +19,19 @@ import functools
 import logging
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
-from barnabas.client.settings import ClientSettings, ConsumerSettings, IsolationLevel
+from barnabas.client.producer import Producer
+from barnabas.client.records import ProducerRecord
+from barnabas.client.settings import ClientSettings, ConsumerSettings, IsolationLevel, ProducerSettings
 from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.layout.topics import PartitionState, partition_state_path
 from barnabas.server.cluster_plan import REPLICAS_MAX, ClusterPlan, properties_text
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.cluster_admin import ClusterAdmin
@@ -37,7 +42,9 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.records import ConsumerRecord
+    from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.kernel.host import Host
+    from barnabas.server.broker import Broker
     from barnabas.testing.profile import Profile
     from barnabas.testing.simulated_host import Main, SimulatedMachine, SimulatedProcess
 
@@ -67,8 +74,23 @@ _LOGGER: Final = logging.getLogger("barnabas.testing")
 _OPERATOR: Final = "operator"
 _BROKER_PORT: Final = 9092
 _COORDINATOR_PORT: Final = 2181
+_LOOKING_SECONDS: Final = 0.1
 _POLL_MS: Final = 500
 _REQUEST_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What a broker has of a partition at this moment."""
+
+    broker_id: int
+    is_leader: bool
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    """Consumers see what is before it; a follower hears of it with the next fetch."""
+    log_end_offset: int
+    """Where the next record goes."""
 
 
 class SimulatedCluster:
@@ -105,16 +127,16 @@ class SimulatedCluster:
         """Everything else that can be done: clocks, disks and links of single machines, the trace."""
         self._open = contextlib.ExitStack()
         self._topics_made = 0
-        self._mains: dict[int, Main] = {
-            broker_id: broker_main(self._properties(broker_id), handler=log_handler) for broker_id in self.broker_ids
-        }
+        self._brokers: dict[int, Broker] = {}
+        self._coordinator: EmbeddedCoordinator | None = None
+        self._mains = {broker_id: self._main(broker_id) for broker_id in self.broker_ids}
 
     def __enter__(self) -> Self:
         self._open.enter_context(VirtualTime(self.simulation))
         try:
             self._open.enter_context(self.simulation)
             config = CoordinatorConfig("/data", host="0.0.0.0", port=_COORDINATOR_PORT)  # noqa: S104 - simulated
-            self.machine(COORDINATOR).start(coordinator_main(config))
+            self.machine(COORDINATOR).start(coordinator_main(config, on_started=self._coordinator_started))
             for broker_id, main in self._mains.items():
                 self.machine(broker_id).start(main)
             usable = self._ask(lambda admin: admin.until_usable(), USABLE_SECONDS_MAX)
@@ -234,6 +256,43 @@ class SimulatedCluster:
         """The id of the controller; -1 for none."""
         return self._ask(lambda admin: admin.controller())
 
+    def produce(
+        self, topic: str, *values: bytes, partition: int = 0, acks: int = -1, timeout_seconds: float = 30.0
+    ) -> list[int]:
+        """Produces records, one after another; their offsets. Raises DeliveryTimeoutError and KafkaError."""
+
+        async def main(host: Host) -> list[int]:
+            sending = ProducerSettings(
+                acks=acks, idempotent=acks == -1, delivery_timeout_ms=int(timeout_seconds * 1000)
+            )
+            async with self._client(host) as client, Producer(client, sending) as producer:
+                records = [ProducerRecord(topic, value, partition=partition) for value in values]
+                return [(await producer.send_and_wait(record)).offset for record in records]
+
+        limit = LIMIT_SECONDS + timeout_seconds * max(1, len(values))
+        offsets: list[int] = self.simulation.run_on(self.machine(_OPERATOR), main, limit)
+        return offsets
+
+    def replica(self, broker_id: int, topic: str, partition: int = 0) -> ReplicaState | None:
+        """What a broker has of a partition, read in its memory; None where it is down or has no replica."""
+        broker = self._brokers.get(broker_id) if self.is_running(broker_id) else None
+        if broker is None:
+            return None
+        found = broker.components.replica_manager.find_partition(TopicPartition(topic, partition))
+        if found is None or found.log is None:
+            return None
+        log = found.log
+        return ReplicaState(
+            broker_id, found.is_leader, found.leader_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset
+        )
+
+    def znode(self, path: str) -> str | None:
+        """The text of a znode, as Kafka has it there: "/controller"; None where there is none, or no coordinator."""
+        if self._coordinator is None or not self.machine(COORDINATOR).running:
+            return None
+        found = self._coordinator.engine.tree.find(path)
+        return None if found is None else (found[0] or b"").decode()
+
     def records(self, topic: str, *, limit_seconds: float = LIMIT_SECONDS) -> list[ConsumerRecord]:
         """All records of a topic that consumers of committed records see, by partition and offset."""
         reader = self.machine(_OPERATOR)
@@ -243,14 +302,19 @@ class SimulatedCluster:
         return found
 
     def settle(self, limit_seconds: float = LIMIT_SECONDS) -> None:
-        """Heals the network, starts or resumes brokers that are down or paused, and lets time pass until all replicas
-        of all partitions are in sync. Raises SimulationFailedError when that takes longer.
+        """Heals the network, starts or resumes what is down or paused, and lets time pass until all replicas of all
+        partitions are in sync and every broker knows it. Raises SimulationFailedError when that takes longer.
         """
         self.heal()
+        self.resume(COORDINATOR)
+        self.start_coordinator()
         for broker_id in self.broker_ids:
-            self.machine(broker_id).resume()
+            self.resume(broker_id)
             self.start_broker(broker_id)
-        self._ask(lambda admin: admin.until_all_in_sync(len(self.broker_ids)), limit_seconds)
+        ends_at = self.now + limit_seconds
+        while not self._is_whole() and self.now < ends_at:
+            self.run_for(_LOOKING_SECONDS)
+        self.run_until(self._is_whole, 0)
 
     # Faults, which strike at once.
 
@@ -363,14 +427,51 @@ class SimulatedCluster:
         result: Result = self.simulation.run_on(self.machine(_OPERATOR), main, limit_seconds)
         return result
 
-    async def _read(self, host: Host, topic: str) -> list[ConsumerRecord]:
+    def _main(self, broker_id: int) -> Main:
+        def started(broker: Broker) -> None:
+            self._brokers[broker_id] = broker
+
+        run = broker_main(self._properties(broker_id), handler=self._log_handler, on_started=started)
+
+        async def main(host: Host) -> None:
+            self._brokers.pop(broker_id, None)
+            await run(host)
+
+        return main
+
+    def _coordinator_started(self, coordinator: EmbeddedCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def _is_whole(self) -> bool:
+        """Whether the coordinator has all replicas in sync, and what brokers know is just that."""
+        if any(self.znode(broker_id_path(broker_id)) is None for broker_id in self.broker_ids):
+            return False
+        for broker_id in self.broker_ids:
+            broker = self._brokers.get(broker_id)
+            if broker is None:
+                return False
+            image = broker.components.metadata_cache.image
+            if set(image.brokers) != set(self.broker_ids) or image.controller_id not in self.broker_ids:
+                return False
+            for topic, known in image.topics.items():
+                for number, state in known.partitions.items():
+                    path = partition_state_path(topic, number)
+                    written = self.znode(path)
+                    if written is None:
+                        return False
+                    isr = PartitionState.decode(written.encode(), path).isr
+                    if state.leader not in isr or set(isr) != set(state.isr) or set(isr) != set(state.replicas):
+                        return False
+        return True
+
+    def _client(self, host: Host) -> Client:
         settings = ClientSettings(bootstrap_servers=tuple(self._addresses), request_timeout_ms=_REQUEST_MS)
+        return Client(host, settings, _LOGGER)
+
+    async def _read(self, host: Host, topic: str) -> list[ConsumerRecord]:
         found: list[ConsumerRecord] = []
         consuming = ConsumerSettings(isolation=IsolationLevel.READ_COMMITTED)
-        async with (
-            Client(host, settings, logging.getLogger(__name__)) as client,
-            Consumer(client, consuming) as consumer,
-        ):
+        async with self._client(host) as client, Consumer(client, consuming) as consumer:
             described = (await Admin(client).describe_topics([topic]))[topic]
             partitions = [TopicPartition(topic, number) for number in described.partitions]
             ends = await consumer.end_offsets(partitions)

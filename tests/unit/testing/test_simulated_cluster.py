@@ -223,3 +223,20 @@ def test_what_cannot_be_is_refused() -> None:
         SimulatedCluster(config={"zookeeper.connect": "elsewhere"})
     with SimulatedCluster(brokers=1) as cluster, pytest.raises(ValueError, match="there is no broker 2"):
         cluster.kill(2)
+
+
+def test_what_replicas_and_the_coordinator_have_can_be_looked_at() -> None:
+    with SimulatedCluster() as cluster:
+        topic = cluster.create_topic()
+        assert cluster.produce(topic, b"one", b"two") == [0, 1]
+        leader = cluster.leader(topic)
+        found = cluster.replica(leader, topic)
+        assert found is not None
+        assert (found.is_leader, found.leader_epoch, found.log_end_offset, found.high_watermark) == (True, 0, 2, 2)
+        assert cluster.replica(leader, "no such topic") is None
+        assert f'"brokerid":{cluster.controller()}' in (cluster.znode("/controller") or "")
+        assert cluster.znode("/no/such/znode") is None
+        cluster.kill(leader)
+        assert cluster.replica(leader, topic) is None
+        cluster.kill("coordinator")
+        assert cluster.znode("/controller") is None
