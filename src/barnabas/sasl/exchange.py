@@ -16,6 +16,11 @@ class ServerExchange(Protocol):
         """Who the client is, once that is shown; None before, and after a failure."""
         ...
 
+    @property
+    def token_expiry_ms(self) -> int | None:
+        """Until when that holds, in ms since 1970, if it was shown by a delegation token; else None."""
+        ...
+
     def respond(self, token: bytes) -> bytes:
         """The answer to a message of the client, which may be empty. Raises SaslError, and nothing else for any bytes,
         after which the exchange is over.

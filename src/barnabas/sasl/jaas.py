@@ -41,6 +41,11 @@ class LoginModule:
     options: Mapping[str, str] = field(repr=False)
 
     @property
+    def has_token(self) -> bool:
+        """Whether a ScramLoginModule's name and password are those of a delegation token (KIP-48)."""
+        return self.options.get("tokenauth", "").lower() == "true"
+
+    @property
     def passwords(self) -> dict[str, str]:
         """Those of the users that a PlainLoginModule lists as `user_NAME="PASSWORD"`, by name."""
         return {
@@ -82,8 +87,6 @@ def login_of(module: LoginModule) -> tuple[str, str]:
     found = [module.options.get(option) for option in ("username", "password")]
     if None in found or "" in found:
         raise LoginConfigError(f"{KEY} lacks username or password; write {_example()}")
-    if module.options.get("tokenauth", "").lower() == "true":
-        raise LoginConfigError(f"{KEY} has tokenauth, and delegation tokens are not there yet; give a user's password")
     return str(found[0]), str(found[1])
 
 

@@ -26,6 +26,8 @@ class Login:
     mechanism: str
     username: str
     password: str = field(repr=False)
+    is_token: bool = False
+    """Of SCRAM: the name is the id of a delegation token, and the password its HMAC in base64 (KIP-48)."""
 
     def __post_init__(self) -> None:
         """Raises LoginConfigError."""
@@ -47,13 +49,14 @@ class Login:
         """That of a login module. Raises LoginConfigError."""
         check_mechanism(mechanism)
         check_module(mechanism, module.name)
-        return cls(mechanism, *login_of(module))
+        return cls(mechanism, *login_of(module), is_token=mechanism != PLAIN and module.has_token)
 
     def exchange(self, entropy: Entropy) -> ClientExchange:
         """A new exchange of messages with a server."""
         if self.mechanism == PLAIN:
             return PlainClient(self.username, self.password)
-        return ScramClient(ScramMechanism(self.mechanism), self.username, self.password, entropy)
+        mechanism = ScramMechanism(self.mechanism)
+        return ScramClient(mechanism, self.username, self.password, entropy, is_token=self.is_token)
 
 
 def check_mechanism(mechanism: str) -> None:

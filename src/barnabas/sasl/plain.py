@@ -22,13 +22,14 @@ _NOBODYS: Final = b"the password of those who have none"
 class PlainServer:
     """Takes the one message of the client."""
 
-    __slots__ = ("_is_over", "_passwords", "username")
+    __slots__ = ("_is_over", "_passwords", "token_expiry_ms", "username")
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """`passwords` are those of all users, by name."""
         self._passwords = passwords
         self._is_over = False
         self.username: str | None = None
+        self.token_expiry_ms: int | None = None
 
     def respond(self, token: bytes) -> bytes:
         if self._is_over:

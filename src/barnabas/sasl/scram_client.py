@@ -15,6 +15,7 @@ from barnabas.sasl.errors import SaslError
 from barnabas.sasl.hashes import is_same
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 from barnabas.sasl.scram_messages import (
+    BY_TOKEN,
     GS2_HEADER,
     ServerFirst,
     client_final_without_proof,
@@ -68,13 +69,17 @@ SCRAM_CLIENT = TransitionTable(
 class ScramClient:
     """One exchange."""
 
-    __slots__ = ("_bare", "_entropy", "_mechanism", "_nonce", "_password", "_signature", "_username", "state")
+    __slots__ = ("_added", "_bare", "_entropy", "_mechanism", "_nonce", "_password", "_signature", "_username", "state")
 
-    def __init__(self, mechanism: ScramMechanism, username: str, password: str, entropy: Entropy) -> None:
+    def __init__(
+        self, mechanism: ScramMechanism, username: str, password: str, entropy: Entropy, *, is_token: bool = False
+    ) -> None:
+        """`is_token`: the name is a delegation token's id, and the password its HMAC in base64."""
         self._mechanism = mechanism
         self._username = username
         self._password = password
         self._entropy = entropy
+        self._added = BY_TOKEN if is_token else ""
         self._nonce = ""
         self._bare = ""
         self._signature = b""
@@ -87,7 +92,7 @@ class ScramClient:
     def begin(self) -> bytes:
         self._move(ScramClientEvent.BEGUN)
         self._nonce = self._entropy(_NONCE_BYTES).hex()
-        self._bare = f"n={sasl_name(self._username)},r={self._nonce}"
+        self._bare = f"n={sasl_name(self._username)},r={self._nonce}{self._added}"
         return f"{GS2_HEADER}{self._bare}".encode()
 
     def answer(self, challenge: bytes) -> Steps[bytes | None]:

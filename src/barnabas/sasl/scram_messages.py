@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,7 +35,10 @@ _CLIENT_FINAL: Final = re.compile(
     rf"(?P<without_proof>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
 )
 _SERVER_FINAL: Final = re.compile(rf"(?:e=(?P<error>[\x01-+\x2d-<>-\x7f]+)|v=(?P<signature>{_BASE64})){_EXTENSIONS}")
-_NAME_OF_EXTENSION: Final = re.compile(r",([A-Za-z]+)=")
+_EXTENSION: Final = re.compile(r",([A-Za-z]+)=([^,]*)")
+_TOKEN_AUTHENTICATION: Final = "tokenauth"  # noqa: S105 - the name of an extension
+BY_TOKEN: Final = f",{_TOKEN_AUTHENTICATION}=true"
+"""What a client that logs in by a delegation token adds to its first message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,13 @@ class ClientFirst:
     username: str
     authorization_id: str
     nonce: str
-    extensions: frozenset[str]
-    """The names of what the client has added."""
+    extensions: Mapping[str, str]
+    """What the client has added, by name."""
+
+    @property
+    def is_by_token(self) -> bool:
+        """The name is the id of a delegation token."""
+        return self.extensions.get(_TOKEN_AUTHENTICATION, "").lower() == "true"
 
     @classmethod
     def decode(cls, message: bytes) -> ClientFirst:
@@ -61,7 +70,7 @@ class ClientFirst:
             plain_name(found["name"]),
             plain_name(found["authorization_id"] or ""),
             found["nonce"],
-            frozenset(_NAME_OF_EXTENSION.findall(found["extensions"])),
+            dict(_EXTENSION.findall(found["extensions"])),
         )
 
 

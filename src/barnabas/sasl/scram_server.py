@@ -1,13 +1,14 @@
 """SCRAM, the server's end, as Kafka's has it: GS2 header `n`, no channel binding, no identity but the user's own.
 
 Invariant: `username` is set only after the client's proof was compared, in constant time, with the stored key of the
-credential that was looked up for that very name.
+credential that was looked up for that very name, or for the delegation token of that id.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from barnabas.kernel.host import Entropy
@@ -18,9 +19,23 @@ from barnabas.sasl.scram_mechanisms import ITERATIONS_MIN, ScramCredential, Scra
 from barnabas.sasl.scram_messages import GS2_HEADER, ClientFinal, ClientFirst, ServerFirst, server_final
 
 NONCE_BYTES: Final = 18
-_TOKEN_AUTHENTICATION: Final = "tokenauth"  # noqa: S105 - the name of an extension
 FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]
 """The credential of a user for a mechanism, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """What a delegation token logs in with."""
+
+    owner: str
+    """The name of the user that the client is then."""
+    credential: ScramCredential
+    expiry_ms: int
+    """In ms since 1970."""
+
+
+FindToken = Callable[[ScramMechanism, str], TokenLogin | None]
+"""What the delegation token of that id logs in with for a mechanism, if there is one."""
 
 
 class ScramServerState(enum.Enum):
@@ -58,11 +73,29 @@ SCRAM_SERVER = TransitionTable(
 class ScramServer:
     """One exchange."""
 
-    __slots__ = ("_credential", "_entropy", "_find", "_first", "_mechanism", "_server_first", "state")
+    __slots__ = (
+        "_credential",
+        "_entropy",
+        "_find",
+        "_find_token",
+        "_first",
+        "_mechanism",
+        "_server_first",
+        "_token",
+        "state",
+    )
 
-    def __init__(self, mechanism: ScramMechanism, find: FindCredential, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        find: FindCredential,
+        entropy: Entropy,
+        find_token: FindToken = lambda _mechanism, _token_id: None,
+    ) -> None:
         self._mechanism = mechanism
         self._find = find
+        self._find_token = find_token
+        self._token: TokenLogin | None = None
         self._entropy = entropy
         self._first: ClientFirst | None = None
         self._server_first: ServerFirst | None = None
@@ -71,7 +104,13 @@ class ScramServer:
 
     @property
     def username(self) -> str | None:
-        return self._first.username if self.state is ScramServerState.COMPLETE and self._first is not None else None
+        if self.state is not ScramServerState.COMPLETE or self._first is None:
+            return None
+        return self._first.username if self._token is None else self._token.owner
+
+    @property
+    def token_expiry_ms(self) -> int | None:
+        return self._token.expiry_ms if self.state is ScramServerState.COMPLETE and self._token is not None else None
 
     def respond(self, token: bytes) -> bytes:
         try:
@@ -94,9 +133,12 @@ class ScramServer:
 
     def _begin(self, token: bytes) -> bytes:
         first = ClientFirst.decode(token)
-        if _TOKEN_AUTHENTICATION in first.extensions:
-            raise SaslError("a login by delegation token, and there are none here")
-        credential = self._find(self._mechanism, first.username)
+        by_token: TokenLogin | None = None
+        if first.is_by_token:
+            by_token = self._find_token(self._mechanism, first.username)
+            if by_token is None:
+                raise SaslError("there is no delegation token of that id")
+        credential = self._find(self._mechanism, first.username) if by_token is None else by_token.credential
         if credential is None:
             raise SaslError(f"the user has no credential for {self._mechanism.value}")
         if first.authorization_id not in ("", first.username):
@@ -108,7 +150,7 @@ class ScramServer:
                 f"the user's credential has {credential.iterations} iterations, fewer than {ITERATIONS_MIN}"
             )
         nonce = first.nonce + self._entropy(NONCE_BYTES).hex()
-        self._first, self._credential = first, credential
+        self._first, self._credential, self._token = first, credential, by_token
         self._server_first = ServerFirst.of(nonce, credential.salt, credential.iterations)
         return self._server_first.text.encode()
 

@@ -71,6 +71,13 @@ def test_what_is_no_module_is_refused_without_being_shown(text: str, reason: str
     assert SECRET not in str(refusal.value)
 
 
+@pytest.mark.parametrize(("said", "is_token"), [("true", True), ("True", True), ("false", False), ("1", False)])
+def test_a_token_is_a_name_and_password_of_scram(said: str, is_token: bool) -> None:
+    options = f'username="id" password="{SECRET}" tokenauth="{said}";'
+    assert Login.of_jaas("SCRAM-SHA-512", f"{SCRAM_MODULE} required {options}").is_token == is_token
+    assert not Login.of_jaas("PLAIN", f"{PLAIN_MODULE} required {options}").is_token
+
+
 def test_a_module_does_not_show_its_options() -> None:
     assert SECRET not in repr(parse_login_module(f'{PLAIN_MODULE} required password="{SECRET}";'))
     assert SECRET not in repr(Login("PLAIN", "alice", SECRET))
@@ -114,7 +121,6 @@ def test_a_login_is_read() -> None:
         ("SCRAM-SHA-256", f'{PLAIN_MODULE} required username="a" password="{SECRET}";', "of SCRAM-SHA-256 is"),
         ("PLAIN", f'{PLAIN_MODULE} required password="{SECRET}";', "lacks username or password"),
         ("PLAIN", f'{PLAIN_MODULE} required username="" password="{SECRET}";', "lacks username or password"),
-        ("SCRAM-SHA-256", f'{SCRAM_MODULE} required username="a" password="{SECRET}" tokenauth="true";', "tokenauth"),
         ("SCRAM-SHA-256", f'{SCRAM_MODULE} required username="ø" password="{SECRET}";', "ASCII only"),
         ("PLAIN", f'{PLAIN_MODULE} required username="a\\0" password="{SECRET}";', "zero byte"),
     ],

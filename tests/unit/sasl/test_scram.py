@@ -16,7 +16,7 @@ from barnabas.sasl.mechanisms import Login
 from barnabas.sasl.scram_client import SCRAM_CLIENT, ScramClient, ScramClientState
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MAX, ScramCredential, ScramMechanism
 from barnabas.sasl.scram_messages import MESSAGE_BYTES_MAX
-from barnabas.sasl.scram_server import SCRAM_SERVER, ScramServer, ScramServerState
+from barnabas.sasl.scram_server import SCRAM_SERVER, ScramServer, ScramServerState, TokenLogin
 
 SHA_256, SHA_512 = ScramMechanism
 SALT = b"a salt of bytes"
@@ -227,6 +227,70 @@ def test_a_first_message_is_refused(message: bytes, reason: str) -> None:
         broker.respond(message)
     assert isinstance(refusal.value, SaslAuthenticationError) == (reason == "authorization id")
     assert broker.state is ScramServerState.FAILED
+
+
+# Delegation tokens.
+
+
+def token_server(mechanism: ScramMechanism = SHA_256) -> ScramServer:
+    login = TokenLogin("alice", ScramCredential.of_password(mechanism, "its hmac", SALT), 12_345)
+    return ScramServer(
+        mechanism, lambda *key: CREDENTIALS.get(key), entropy, lambda _, token_id: login if token_id == "id" else None
+    )
+
+
+@pytest.mark.parametrize("mechanism", ScramMechanism)
+def test_a_token_logs_in_as_its_owner(mechanism: ScramMechanism) -> None:
+    client, broker = ScramClient(mechanism, "id", "its hmac", entropy, is_token=True), token_server(mechanism)
+    assert client.begin().endswith(b",tokenauth=true")
+    client = ScramClient(mechanism, "id", "its hmac", entropy, is_token=True)
+    log_in(client, broker)
+    assert client.is_complete
+    assert (broker.username, broker.token_expiry_ms) == ("alice", 12_345)
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "is_token"),
+    [
+        ("id", "its hmac", False),  # there is no such user
+        ("id", "secret", True),
+        ("alice", "secret", True),  # nor such a token
+        ("no id", "its hmac", True),
+        ("", "", True),
+    ],
+)
+def test_a_token_is_no_user_and_a_user_no_token(name: str, password: str, is_token: bool) -> None:
+    broker = token_server()
+    with pytest.raises(SaslError):
+        log_in(ScramClient(SHA_256, name, password, entropy, is_token=is_token), broker)
+    assert (broker.username, broker.token_expiry_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "is_token"),
+    [
+        ("true", True),
+        ("TRUE", True),
+        ("false", False),
+        ("yes", False),
+        ("true,more=x", True),
+        ("x,tokenauth=true", True),
+    ],
+)
+def test_whether_it_is_a_token_is_said_as_javas_booleans_are(said: str, is_token: bool) -> None:
+    for name in ("id", "alice"):
+        broker = token_server()
+        if is_token == (name == "id"):
+            broker.respond(f"n,,n={name},r=abc,tokenauth={said}".encode())
+        else:
+            with pytest.raises(SaslError):
+                broker.respond(f"n,,n={name},r=abc,tokenauth={said}".encode())
+
+
+def test_who_a_token_is_of_is_not_said_before_the_proof() -> None:
+    broker = token_server()
+    broker.respond(b"n,,n=id,r=abc,tokenauth=true")
+    assert (broker.username, broker.token_expiry_ms) == (None, None)
 
 
 def test_a_message_is_short() -> None:
