@@ -26,12 +26,7 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-covera
 BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` -->"
 END: Final = "<!-- end of handlers -->"
 
-_TOKENS: Final = "there are no delegation tokens yet"
 NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
-    ApiKey.CREATE_DELEGATION_TOKEN: _TOKENS,
-    ApiKey.RENEW_DELEGATION_TOKEN: _TOKENS,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: _TOKENS,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: _TOKENS,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
 }

@@ -132,6 +132,9 @@ _MORE: Final = [{"name": TOPIC, "count": 2, "assignments": None}]
 _PRODUCER: Final = {"transactional_id": TRANSACTION, "producer_id": 5, "producer_epoch": 0}
 _OLD_CONTROLLER: Final = {"controller_id": 1, "controller_epoch": 0}
 _CONFIG: Final = [{"name": "retention.ms", "value": "60000000"}]
+_OWNER: Final = (ResourceType.USER, "User:bob", ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+_TOKENS: Final = (ResourceType.DELEGATION_TOKEN, "*", ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+FOR_BOB: Final = {"owner_principal_type": "User", "owner_principal_name": "bob", "max_lifetime_ms": -1}
 _ACL_FILTER: Final = {
     "resource_type_filter": ResourceType.TOPIC,
     "resource_name_filter": "nothing",
@@ -330,15 +333,7 @@ ROWS: Final = (
         "all",
         _tells_partitions,
     ),
-    *(
-        Row(
-            ApiKey.OFFSET_DELETE,
-            0,
-            {"group_id": GROUP, "topics": _PARTITION},
-            (on_group(_A.DELETE), on_topic(_A.READ)),
-        )
-        for _ in range(1)
-    ),
+    Row(ApiKey.OFFSET_DELETE, 0, {"group_id": GROUP, "topics": _PARTITION}, (on_group(_A.DELETE), on_topic(_A.READ))),
     *(
         Row(ApiKey.FIND_COORDINATOR, version, {"key_type": key_type, **keys}, (need,), what)
         for version, key_type, keys, need, what in (
@@ -577,11 +572,25 @@ ROWS: Final = (
         (on_cluster(_A.ALTER_CONFIGS),),
     ),
     Row(ApiKey.DESCRIBE_CONTROLLER, 0, {}, (on_cluster(_A.DESCRIBE),)),
+    Row(ApiKey.CREATE_DELEGATION_TOKEN, 3, FOR_BOB, ((_A.CREATE_TOKENS, *_OWNER),), "for another"),
+    *(
+        Row(
+            ApiKey.DESCRIBE_DELEGATION_TOKEN,
+            3,
+            {"owners": None},
+            ((operation, *of_what),),
+            "of others",
+            lambda found: bool(found.tokens),
+        )
+        for operation, of_what in ((_A.DESCRIBE_TOKENS, _OWNER), (_A.DESCRIBE, _TOKENS))
+    ),
 )
 OPEN: Final = {
     ApiKey.API_VERSIONS: "everybody is answered",
     ApiKey.ENVELOPE: "nobody is answered",
     ApiKey.SASL_HANDSHAKE: "it comes before it is known who somebody is",
     ApiKey.SASL_AUTHENTICATE: "as SaslHandshake",
+    ApiKey.RENEW_DELEGATION_TOKEN: "who owns a token may, and its renewers",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "as RenewDelegationToken",
 }
 """APIs that need no permission, and why."""

@@ -79,13 +79,15 @@ class Authentication:
         timers: Timers,
         listeners: Mapping[str, ListenerLogins],
         *,
+        time_ms: Callable[[], int],
         failure_delay_ms: int,
         logger: logging.Logger,
         metrics: MetricsRegistry,
     ) -> None:
-        """`listeners` are those that ask for a login, by name."""
+        """`listeners` are those that ask for a login, by name; `time_ms` is the time since 1970."""
         self.loop = loop
         self.timers = timers
+        self.time_ms = time_ms
         self.failure_delay_ms = failure_delay_ms
         self.logger = logger
         self._listeners = listeners
@@ -237,7 +239,7 @@ class ClientLogin:
             return None
         response = SaslAuthenticateResponse(auth_bytes=answer)
         if not self._login.expects_token:
-            response.session_lifetime_ms = self._login.lifetime_ms
+            response.session_lifetime_ms = self._login.lifetime_ms(self._authentication.time_ms()) or 0
         return _encode(ApiKey.SASL_AUTHENTICATE, version, correlation_id, response)
 
     def _refused(
@@ -270,12 +272,16 @@ class ClientLogin:
             connection.principal = login.principal
             connection.is_authenticated = True
             connection.limit_frames(None)
+        connection.is_by_token = login.token_expiry_ms is not None
         connection.divert(self._handle)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if login.lifetime_ms > 0:
-            self._timer = self._authentication.timers.call_after(login.lifetime_ms, self._expire, connection)
+        lifetime_ms = login.lifetime_ms(self._authentication.time_ms())
+        if lifetime_ms == 0:
+            self._expire(connection)
+        elif lifetime_ms is not None:
+            self._timer = self._authentication.timers.call_after(lifetime_ms, self._expire, connection)
 
     def _expire(self, connection: ServerConnection) -> None:
         """The session is over: the next request is to be a new login."""

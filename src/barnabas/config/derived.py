@@ -69,8 +69,8 @@ def zookeeper_connection_timeout_ms(values: Values) -> int:
 
 def delegation_token_secret_key(values: Values) -> Password | None:
     """The secret of delegation tokens, by its name or the former one; None where there are no tokens."""
-    secret = values["delegation.token.secret.key"] or values["delegation.token.master.key"]
-    return secret or None
+    secret = values["delegation.token.secret.key"]
+    return (values["delegation.token.master.key"] if secret is None else secret) or None
 
 
 def max_connections_per_ip_overrides(values: Values) -> dict[str, int]:

@@ -193,6 +193,7 @@ class Candidacy:
             self._logger.exception("Could not take over as controller of epoch %d; another broker may", elected.epoch)
             await self._move(elected.epoch_version)
             return
+        self._ports.elected()
         delay_over = UncleanElectionDelayOver(elected.epoch)
         self._timers.call_after(self._settings.unclean_election_delay_ms, self._put, delay_over)
         self._timers.call_after(READ_AGAIN_MS, self._read_again, elected.epoch)

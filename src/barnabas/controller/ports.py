@@ -64,3 +64,5 @@ class ControllerPorts:
     told_leadership: ToldLeadership = nothing_was_told
     heard_epoch: Callable[[], int] = lambda: 0
     """The greatest epoch of a controller that this broker has heard of."""
+    elected: Callable[[], object] = lambda: None
+    """Called when this broker has become the controller, and has taken over."""

@@ -144,6 +144,7 @@ class ServerConnection(Connection):
         "collected",
         "fast_path",
         "is_authenticated",
+        "is_by_token",
         "listener",
         "login",
     )
@@ -175,6 +176,8 @@ class ServerConnection(Connection):
         self._principal = ANONYMOUS
         self.is_authenticated = not listener.authenticates
         """It is known who the client is, or its listener does not ask: its requests may go ahead of others'."""
+        self.is_by_token = False
+        """The client has logged in by a delegation token."""
         self.login: Any = None
         """For the handler: how far the client is with its login, where the listener asks for one."""
 

@@ -5,5 +5,8 @@ cluster, found by resource, and decides; both are without I/O. `acl_znodes` is h
 reads and changes them there, `acl_changes` follows what other brokers change, and `authorizer` is who an API asks.
 `docs/acls.md` has who needs what.
 
+`delegation_tokens` has the tokens of a cluster and decides about them, without I/O; `token_store` and `token_changes`
+are to them what `acl_store` and `acl_changes` are to ACLs.
+
 `login` is how far the client of a connection is with its login, without I/O; `scram_credentials` has those of users.
 """

@@ -89,7 +89,7 @@ class ListenerLogins:
 class Login:
     """That of one connection."""
 
-    __slots__ = ("_exchange", "_logins", "_wrong_mechanism", "mechanism", "principal", "state")
+    __slots__ = ("_exchange", "_logins", "_wrong_mechanism", "mechanism", "principal", "state", "token_expiry_ms")
 
     def __init__(self, logins: ListenerLogins) -> None:
         self._logins = logins
@@ -98,6 +98,8 @@ class Login:
         self.mechanism = ""
         self.principal: str | None = None
         """Who the client is, as `User:NAME`; None until that is shown."""
+        self.token_expiry_ms: int | None = None
+        """Until when a delegation token shows it, in ms since 1970; None where it was shown otherwise."""
         self.state = LoginState.FRESH
 
     @property
@@ -109,10 +111,15 @@ class Login:
     def may_ask_versions(self) -> bool:
         return LOGIN.allows(self.state, LoginEvent.VERSIONS_TOLD)
 
-    @property
-    def lifetime_ms(self) -> int:
-        """After how long the client must log in again; 0 for never."""
-        return self._logins.lifetimes_ms[self.mechanism]
+    def lifetime_ms(self, now_ms: int) -> int | None:
+        """After how long the client must log in again: 0 if its delegation token has expired already, None for never.
+        `now_ms` is since 1970.
+        """
+        bound_ms = self._logins.lifetimes_ms[self.mechanism]
+        if self.token_expiry_ms is None:
+            return bound_ms if bound_ms > 0 else None
+        left_ms = max(0, self.token_expiry_ms - now_ms)
+        return min(left_ms, bound_ms) if bound_ms > 0 else left_ms
 
     def versions_told(self) -> None:
         """ApiVersions was answered."""
@@ -164,7 +171,7 @@ class Login:
         if principal is None:
             self._move(LoginEvent.CHALLENGED)
         else:
-            self.principal, self._exchange = principal, None
+            self.principal, self.token_expiry_ms, self._exchange = principal, exchange.token_expiry_ms, None
             self._move(LoginEvent.PROVEN)
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from barnabas.api.authentication import Authentication
@@ -40,6 +41,7 @@ from barnabas.server.connections import BrokerLinks, ControlLinks
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.coordinator_components import ChannelAllocator, CoordinatorComponents
+from barnabas.server.delegation_tokens import BrokerTokens, login_of_token
 from barnabas.server.features import FinalizedFeatureCache
 from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
@@ -108,6 +110,7 @@ class BrokerComponents:
         self._broker_channels = self._channels_to_brokers()
         self.remote = self._remote()
         self.authorization = Authorization.of(shared, config, session)
+        self.tokens = BrokerTokens.of(shared, config, session)
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
@@ -142,9 +145,7 @@ class BrokerComponents:
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
         storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
-        if self.authorization is not None:
-            # Before its first watch: it goes with any session that ends, also while the broker starts.
-            session.add_session_listener(self.authorization.changes)
+        self._follow_sessions()
         self._follow_configs(storage.broker_configs)
 
     def broker_epoch(self) -> int:
@@ -152,9 +153,13 @@ class BrokerComponents:
         return self.registration.broker_epoch
 
     async def authorize(self) -> None:
-        """Reads who may do what, and follows it from then on; to be called before any request can come."""
+        """Reads who may do what, and the delegation tokens, and follows both from then on; to be called before any
+        request can come.
+        """
         if self.authorization is not None:
             await self.session.until_connected(self.authorization.changes.start)
+        if self.tokens is not None:
+            await self.session.until_connected(self.tokens.changes.start)
 
     async def start(self) -> None:
         """Starts what the controller's first request needs."""
@@ -169,6 +174,8 @@ class BrokerComponents:
         self.features.start()
         self.session.add_session_listener(self.features)
         self.session.add_session_listener(self.controller)
+        if self.tokens is not None:
+            self.tokens.start_checks(lambda: self.controller.is_active)
         self.controller.start(self.session)
         if self.remote is not None:
             self.remote.manager.start()
@@ -178,11 +185,25 @@ class BrokerComponents:
         return Authentication(
             shared.host.loop,
             shared.timers,
-            listener_logins(self.config, self.storage.scram_credentials.find, shared.host.entropy),
+            listener_logins(
+                self.config,
+                self.storage.scram_credentials.find,
+                shared.host.entropy,
+                partial(login_of_token, self.tokens),
+            ),
+            time_ms=shared.host.clock.time_ms,
             failure_delay_ms=self.config.values["connection.failed.authentication.delay.ms"],
             logger=shared.logs.logger("org.apache.kafka.common.network.Selector"),
             metrics=shared.metrics,
         )
+
+    def _follow_sessions(self) -> None:
+        """Makes those follow the ends of sessions who have not set their first watch yet: it goes with any session that
+        ends, also while the broker starts.
+        """
+        for follower in (self.authorization, self.tokens):
+            if follower is not None:
+                self.session.add_session_listener(follower.changes)
 
     def _follow_configs(self, configs: BrokerConfigs) -> None:
         """Makes the components follow dynamic configs."""
@@ -211,6 +232,7 @@ class BrokerComponents:
             *remote,
             ("the dynamic configs", self.storage.dynamic_configs.stop),
             *([] if self.authorization is None else [("the ACLs", self.authorization.changes.stop)]),
+            *([] if self.tokens is None else [("the delegation tokens", self.tokens.stop)]),
             ("the creation of topics", self.handlers.auto_topic_creation.stop),
             ("the coordinators", self.coordinators.stop),
             ("the verification of transactions", self.verifier.stop),
@@ -401,6 +423,7 @@ class BrokerComponents:
                 verifier=self.verifier,
                 remote=None if self.remote is None else self.remote.reads,
                 authorization=self.authorization,
+                tokens=self.tokens,
             )
         )
 
@@ -439,11 +462,16 @@ class BrokerComponents:
                 self.features,
                 ToldLeadership(self.metadata_cache),
                 lambda: self.replica_manager.controller_epoch,
+                self._elected,
             ),
             timers=shared.timers,
             logs=shared.logs,
             metrics=shared.metrics,
         )
+
+    def _elected(self) -> None:
+        if self.tokens is not None:
+            self.tokens.elected()
 
     async def _close_channels(self) -> None:
         self.controller_channel.close()

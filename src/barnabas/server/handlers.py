@@ -28,6 +28,7 @@ from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCrea
 from barnabas.api.client_throttles import ConsumerQuotas, MutationQuotas, QuotaAccess
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.create_acls import CreateAclsHandler
+from barnabas.api.create_delegation_token import CreateDelegationTokenHandler
 from barnabas.api.create_partitions import CreatePartitionsHandler
 from barnabas.api.create_topics import CreateTopicsHandler
 from barnabas.api.delete_acls import DeleteAclsHandler
@@ -39,6 +40,7 @@ from barnabas.api.describe_client_quotas import DescribeClientQuotasHandler
 from barnabas.api.describe_cluster import DescribeClusterHandler
 from barnabas.api.describe_configs import DescribeConfigsHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
+from barnabas.api.describe_delegation_token import DescribeDelegationTokenHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
@@ -47,6 +49,7 @@ from barnabas.api.describe_user_scram_credentials import DescribeUserScramCreden
 from barnabas.api.elect_leaders import ElectLeadersHandler
 from barnabas.api.end_txn import EndTxnHandler
 from barnabas.api.envelope import EnvelopeHandler
+from barnabas.api.expire_delegation_token import ExpireDelegationTokenHandler
 from barnabas.api.fetch import FetchHandler
 from barnabas.api.find_coordinator import FindCoordinatorHandler
 from barnabas.api.heartbeat import HeartbeatHandler
@@ -67,6 +70,7 @@ from barnabas.api.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from barnabas.api.produce import ProduceHandler
 from barnabas.api.produce_access import AuthorizedAccess
 from barnabas.api.registry import Handler, Registry
+from barnabas.api.renew_delegation_token import RenewDelegationTokenHandler
 from barnabas.api.sasl_authenticate import SaslAuthenticateHandler
 from barnabas.api.sasl_handshake import SaslHandshakeHandler
 from barnabas.api.stop_replica import StopReplicaHandler
@@ -102,6 +106,7 @@ if TYPE_CHECKING:
     from barnabas.server.controller_channel import ControllerChannel
     from barnabas.server.coordination_session import CoordinationSession
     from barnabas.server.coordinator_components import CoordinatorComponents
+    from barnabas.server.delegation_tokens import BrokerTokens
     from barnabas.server.features import FinalizedFeatureCache
     from barnabas.server.registration import Registration
     from barnabas.server.shared_services import SharedServices
@@ -134,6 +139,8 @@ class HandlerParts:
     """Of a broker that has remote storage."""
     authorization: Authorization | None = None
     """Of a broker that has an authorizer."""
+    tokens: BrokerTokens | None = None
+    """Of a broker that has a secret for delegation tokens."""
 
 
 class Handlers:
@@ -359,4 +366,16 @@ class Handlers:
             DeleteAclsHandler(acl_store),
             DescribeUserScramCredentialsHandler(session, logger),
             AlterUserScramCredentialsHandler(controller, alterer),
+            *self._of_tokens(),
+        ]
+
+    def _of_tokens(self) -> list[Handler]:
+        """The APIs of delegation tokens."""
+        tokens = self._components.tokens
+        store = None if tokens is None else tokens.store
+        return [
+            CreateDelegationTokenHandler(store),
+            RenewDelegationTokenHandler(store),
+            ExpireDelegationTokenHandler(store),
+            DescribeDelegationTokenHandler(store),
         ]

@@ -18,7 +18,7 @@ from barnabas.sasl.jaas import PLAIN_MODULE, LoginModule, parse_login_module
 from barnabas.sasl.mechanisms import Login, check_mechanism, check_module
 from barnabas.sasl.plain import PLAIN, PlainServer
 from barnabas.sasl.scram_mechanisms import ScramMechanism
-from barnabas.sasl.scram_server import FindCredential, ScramServer
+from barnabas.sasl.scram_server import FindCredential, FindToken, ScramServer
 from barnabas.security.login import ListenerLogins
 from barnabas.server.errors import BrokerStartError
 
@@ -41,12 +41,14 @@ def uses_scram(config: BrokerConfig) -> bool:
     )
 
 
-def listener_logins(config: BrokerConfig, find: FindCredential, entropy: Entropy) -> dict[str, ListenerLogins]:
+def listener_logins(
+    config: BrokerConfig, find: FindCredential, entropy: Entropy, find_token: FindToken = lambda *_: None
+) -> dict[str, ListenerLogins]:
     """How clients log in, by the name of each listener with SASL. Raises BrokerStartError for what is not there, or
     would let nobody in.
     """
     return {
-        endpoint.listener_name: _of_listener(config, endpoint.listener_name, find, entropy)
+        endpoint.listener_name: _of_listener(config, endpoint.listener_name, find, entropy, find_token)
         for endpoint in config.listeners.bound
         if endpoint.security_protocol.uses_sasl
     }
@@ -77,7 +79,9 @@ def login_at_brokers(config: BrokerConfig, listener_name: str) -> Login | None:
         raise BrokerStartError(f"{key}: {error}") from None
 
 
-def _of_listener(config: BrokerConfig, name: str, find: FindCredential, entropy: Entropy) -> ListenerLogins:
+def _of_listener(
+    config: BrokerConfig, name: str, find: FindCredential, entropy: Entropy, find_token: FindToken
+) -> ListenerLogins:
     mechanisms = list(dict.fromkeys(config.of_listener(name, "sasl.enabled.mechanisms")))
     if not mechanisms:
         raise BrokerStartError(f"Listener {name} uses SASL, and sasl.enabled.mechanisms is empty: nobody could log in")
@@ -93,7 +97,7 @@ def _of_listener(config: BrokerConfig, name: str, find: FindCredential, entropy:
         except LoginConfigError as error:
             raise BrokerStartError(f"{_jaas_key(name, mechanism)}: {error}") from None
         if mechanism != PLAIN:
-            exchanges[mechanism] = partial(ScramServer, ScramMechanism(mechanism), find, entropy)
+            exchanges[mechanism] = partial(ScramServer, ScramMechanism(mechanism), find, entropy, find_token)
         elif module is None:
             raise BrokerStartError(
                 f"Listener {name} has PLAIN and no users: write {_jaas_key(name, mechanism)}="

@@ -20,8 +20,9 @@ from barnabas.kernel.steps import at_once
 from barnabas.network.config import ListenerConfig
 from barnabas.sasl.mechanisms import Login
 from barnabas.sasl.plain import PlainServer
+from barnabas.sasl.scram_client import ScramClient
 from barnabas.sasl.scram_mechanisms import ScramCredential, ScramMechanism
-from barnabas.sasl.scram_server import ScramServer
+from barnabas.sasl.scram_server import ScramServer, TokenLogin
 from barnabas.security.login import ListenerLogins
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.api_keys import ApiKey
@@ -79,6 +80,7 @@ class World:
                     ScramMechanism.SHA_256,
                     lambda _, user: CREDENTIAL if user == "alice" else None,
                     host.entropy,
+                    self.token,
                 ),
             },
             {"PLAIN": SESSION_MS, "SCRAM-SHA-256": 0},
@@ -88,6 +90,7 @@ class World:
             host.loop,
             calls.timers,
             {"LOGIN": logins},
+            time_ms=host.clock.time_ms,
             failure_delay_ms=delay_ms,
             logger=calls.logger,
             metrics=calls.metrics,
@@ -98,6 +101,26 @@ class World:
 
     def connect(self, listener: ListenerConfig = LOGIN) -> Caller:
         return self.calls.connect(listener)
+
+    def token(self, _mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
+        """One that holds for ten seconds from the first login by it, and one that never did."""
+        now_ms = self.host.clock.time_ms()
+        ends_ms = {"id": now_ms + 10_000, "old id": now_ms - 1}.get(token_id)
+        return None if ends_ms is None else TokenLogin("alice", CREDENTIAL, ends_ms)
+
+    async def by_token(self, token_id: str) -> tuple[Caller, int]:
+        """Somebody who has logged in by a token, and the lifetime of its session in ms."""
+        caller = self.connect()
+        await handshake(caller, "SCRAM-SHA-256")
+        client = ScramClient(ScramMechanism.SHA_256, token_id, "secret", self.host.entropy, is_token=True)
+        message: bytes | None = client.begin()
+        lifetime_ms = -1
+        while message is not None:
+            answer = await authenticate(caller, message)
+            assert answer.error_code == ErrorCode.NONE
+            lifetime_ms = answer.session_lifetime_ms
+            message = at_once(client.answer(bytes(answer.auth_bytes)))
+        return caller, lifetime_ms
 
     async def logged_in(self, token: bytes = RIGHT) -> Caller:
         caller = self.connect()
@@ -364,6 +387,52 @@ def test_a_session_that_is_over_ends_with_the_next_request() -> None:
         assert caller.transport.closed
         assert world.heartbeats.principals == ["User:alice"]
         assert world.count("expired-connections-killed-count") == 1
+
+    in_world(main)
+
+
+def test_a_session_by_token_is_its_owners_and_ends_with_the_token() -> None:
+    async def main(world: World) -> None:
+        caller, lifetime_ms = await world.by_token("id")
+        assert 9_000 < lifetime_ms <= 10_000
+        assert caller.connection.is_by_token
+        await caller.call(HEARTBEAT, 0)
+        await world.pass_ms(10_100)
+        caller.send(HEARTBEAT, 0, answered=False)
+        await world.pass_ms(1)
+        assert caller.transport.closed
+        assert world.heartbeats.principals == ["User:alice"]
+
+    in_world(main)
+
+
+def test_a_token_that_has_expired_and_is_not_deleted_yet_lets_nobody_do_anything() -> None:
+    """Its login is taken, as in Kafka, and its session is over at once."""
+
+    async def main(world: World) -> None:
+        caller, lifetime_ms = await world.by_token("old id")
+        assert lifetime_ms == 0
+        caller.send(HEARTBEAT, 0, answered=False)
+        await world.pass_ms(1)
+        assert caller.transport.closed
+        assert world.heartbeats.principals == []
+
+    in_world(main)
+
+
+def test_who_logs_in_again_by_a_password_is_no_token_any_more() -> None:
+    async def main(world: World) -> None:
+        caller, _ = await world.by_token("id")
+        await world.pass_ms(1100)
+        await handshake(caller, "SCRAM-SHA-256")
+        client = ScramClient(ScramMechanism.SHA_256, "alice", "secret", world.host.entropy)
+        answer = await authenticate(caller, client.begin())
+        seen = [caller.connection.is_by_token]
+        answer = await authenticate(caller, at_once(client.answer(bytes(answer.auth_bytes))) or b"")
+        assert answer.session_lifetime_ms == 0
+        assert [*seen, caller.connection.is_by_token] == [True, False]
+        await world.pass_ms(20_000)
+        await caller.call(HEARTBEAT, 0)
 
     in_world(main)
 

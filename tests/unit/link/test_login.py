@@ -88,6 +88,7 @@ class Broker:
             host.loop,
             timers,
             {"LOGIN": ListenerLogins(exchanges, dict.fromkeys(exchanges, SESSION_MS), 8192)},
+            time_ms=host.clock.time_ms,
             failure_delay_ms=100,
             logger=LOGGER,
             metrics=metrics,

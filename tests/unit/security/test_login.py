@@ -79,7 +79,23 @@ def test_who_shows_a_password_is_its_user() -> None:
     login = logged_in()
     assert login.state is LoginState.AUTHENTICATED
     assert login.principal == "User:alice"
-    assert login.lifetime_ms == 0
+    assert login.lifetime_ms(0) is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "expiry", "lifetime"),
+    [(0, 5000, 4000), (0, 1000, 0), (0, 500, 0), (60_000, 5000, 4000), (60_000, 100_000, 60_000), (60_000, 0, 0)],
+)
+def test_a_session_ends_with_its_token_or_before(bound: int, expiry: int, lifetime: int) -> None:
+    class Token(PlainServer):
+        def __init__(self) -> None:
+            super().__init__(PASSWORDS)
+            self.token_expiry_ms = expiry
+
+    login = Login(ListenerLogins({"PLAIN": Token}, {"PLAIN": bound}, 1024))
+    login.choose("PLAIN")
+    login.take(b"\0alice\0secret")
+    assert login.lifetime_ms(1000) == lifetime
 
 
 @pytest.mark.parametrize("token", [b"", b"\0alice\0wrong", b"\0carol\0secret", b"\xff"])

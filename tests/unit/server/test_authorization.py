@@ -44,6 +44,7 @@ from tests.support import acl_table
 from tests.support.acl_rows import (
     BY_ID,
     BY_NAME,
+    FOR_BOB,
     GROUP,
     OPEN,
     PRODUCED,
@@ -72,6 +73,7 @@ OVERRIDES = (
     "transaction.state.log.num.partitions=1",
     "num.partitions=1",
     "group.initial.rebalance.delay.ms=0",
+    "delegation.token.secret.key=secret",
 )
 Outcome = tuple[set[str], bool | None]
 """The errors in a response, and whether it shows what may be hidden."""
@@ -135,6 +137,8 @@ class World:
             {},
         )
         assert errors(await self.until_told(self.admin, add, 3)) == set()
+        bobs = Row(ApiKey.CREATE_DELEGATION_TOKEN, 3, FOR_BOB, ())
+        assert errors(await self.admin.call(bobs.request({}), 3)) == set()
 
     async def state(self) -> Any:
         """What no denied request may change."""

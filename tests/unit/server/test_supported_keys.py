@@ -33,6 +33,8 @@ THROUGH_CONFIG = {
     "sasl.jaas.config": "BrokerConfig.listener_values",
     "zookeeper.connection.timeout.ms": "config.derived",
     "max.connections.per.ip.overrides": "config.derived",
+    "delegation.token.secret.key": "config.derived",
+    "delegation.token.master.key": "config.derived",
     "message.timestamp.difference.max.ms": "config.topic_config",
 }
 """Keys that rooms read in a form which `barnabas.config` makes of them."""

@@ -1,0 +1,233 @@
+"""Delegation tokens beside a real coordinator in virtual time: two brokers, which come to hold the same ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from barnabas.coordination.errors import ConnectionLossError
+from barnabas.coordination.layout.delegation_tokens import DelegationToken
+from barnabas.coordination.protocol import CreateMode
+from barnabas.security.delegation_tokens import DelegationTokens, TokenLifetimes
+from barnabas.security.token_changes import TokenChanges
+from barnabas.security.token_store import TokenStore
+from barnabas.wire.errors import ErrorCode, KafkaError
+from tests.unit.api.administration.admin_world import AdminWorld, in_world
+
+LIFETIMES = TokenLifetimes(lifetime_ms_max=100_000, expiry_ms=10_000)
+ALICE, BOB = "User:alice", "User:bob"
+TOKENS, CHANGES = "/delegation_token/tokens", "/delegation_token/token_changes"
+
+
+class Broker:
+    """One broker's tokens, and what keeps them."""
+
+    def __init__(self, world: AdminWorld) -> None:
+        self.world = world
+        self.tokens = DelegationTokens("secret", world.host.entropy)
+        self.store = TokenStore(
+            world.host, world.client, self.tokens, LIFETIMES, timers=world.timers, logger=world.logger
+        )
+        self.changes = TokenChanges(world.host, world.client, self.store, timers=world.timers, logger=world.logger)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            await asyncio.sleep(0.01)
+
+    async def token(self) -> DelegationToken:
+        return await self.store.create(ALICE, ALICE, (BOB,), -1)
+
+    def hmac(self, token: DelegationToken) -> bytes:
+        return self.tokens.hmac_of(token.token_id)
+
+
+def between(test: Callable[[Broker, Broker], Awaitable[None]], *, follows: bool = True) -> None:
+    """`test` gets two brokers, of which the first follows what changes."""
+
+    async def main(world: AdminWorld) -> None:
+        one, other = Broker(world), Broker(world)
+        await other.store.create_paths()
+        if follows:
+            await one.changes.start()
+        try:
+            await test(one, other)
+        finally:
+            await one.changes.stop()
+
+    in_world(main)
+
+
+async def refusal(outcome: Awaitable[Any]) -> ErrorCode:
+    with pytest.raises(KafkaError) as refused:
+        await outcome
+    return refused.value.code
+
+
+def test_makes_the_paths_and_reads_everything_at_the_start() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        made = [await other.token() for _ in range(3)]
+        await one.changes.start()
+        assert {token.token_id for token in one.tokens.every()} == {token.token_id for token in made}
+        assert sorted(one.tokens.every(), key=lambda token: token.token_id) == sorted(
+            made, key=lambda token: token.token_id
+        )
+
+    between(main, follows=False)
+
+
+def test_hears_of_tokens_that_are_made_changed_and_deleted() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        token = await other.token()
+        await one.until(lambda: one.tokens.find(token.token_id) == token)
+        assert one.hmac(token) == other.hmac(token)
+        end = await other.store.renew(other.hmac(token), BOB, 50_000)
+
+        def is_renewed() -> bool:
+            found = one.tokens.find(token.token_id)
+            return found is not None and found.expiry_timestamp_ms == end
+
+        await one.until(is_renewed)
+        await other.store.expire(other.hmac(token), ALICE, -1)
+        await one.until(lambda: one.tokens.find(token.token_id) is None)
+        assert await one.world.children(TOKENS) == []
+
+    between(main)
+
+
+def test_a_token_is_kept_as_kafka_keeps_it() -> None:
+    async def main(one: Broker, _other: Broker) -> None:
+        token = await one.store.create("User:al ice", BOB, (BOB, "User:c*"), 5000)
+        fields = json.loads(await one.world.data(f"{TOKENS}/{token.token_id}") or b"")
+        now = token.issue_timestamp_ms
+        assert fields == {
+            "version": 3,
+            "owner": "User%3Aal%20ice",
+            "tokenRequester": "User%3Abob",
+            "renewers": ["User%3Abob", "User%3Ac%2A"],
+            "issueTimestamp": now,
+            "maxTimestamp": now + 5000,
+            "expiryTimestamp": now + 5000,
+            "tokenId": token.token_id,
+        }
+        (change,) = await one.world.children(CHANGES)
+        assert change == "token_change_0000000000"
+        assert await one.world.data(f"{CHANGES}/{change}") == token.token_id.encode()
+
+    between(main)
+
+
+def test_a_token_that_another_has_deleted_is_not_brought_back() -> None:
+    """Kafka's broker would, which has not heard of it yet."""
+
+    async def main(one: Broker, other: Broker) -> None:
+        token = await one.token()
+        await other.changes.start()
+        await other.store.expire(other.hmac(token), ALICE, -1)
+        # In the same turn: it has not heard.
+        assert one.tokens.find(token.token_id) is not None
+        assert await refusal(one.store.renew(one.hmac(token), ALICE, -1)) is ErrorCode.DELEGATION_TOKEN_NOT_FOUND
+        assert one.tokens.find(token.token_id) is None
+        assert await one.world.children(TOKENS) == []
+        await other.changes.stop()
+
+    between(main, follows=False)
+
+
+def test_of_two_who_change_a_token_at_once_the_later_sees_what_the_earlier_did() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        token = await one.token()
+        await other.store.load()
+        ends = await asyncio.gather(
+            one.store.renew(one.hmac(token), ALICE, 30_000),
+            other.store.renew(other.hmac(token), BOB, 20_000),
+            one.store.expire(one.hmac(token), ALICE, 25_000),
+        )
+        data = await one.world.data(f"{TOKENS}/{token.token_id}")
+        assert DelegationToken.decode(data, TOKENS).expiry_timestamp_ms in ends
+        assert len(await one.world.children(CHANGES)) == 4
+
+    between(main)
+
+
+def test_only_what_has_expired_is_deleted_and_what_another_has_renewed_is_not() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        token, renewed, young = await one.token(), await one.token(), None
+        await other.store.load()
+        await asyncio.sleep(9)
+        await other.store.renew(other.hmac(renewed), BOB, 50_000)
+        young = await one.token()
+        await asyncio.sleep(2)
+        await one.store.remove_expired()
+        assert set(await one.world.children(TOKENS)) == {renewed.token_id, young.token_id}
+        assert one.tokens.find(token.token_id) is None
+        found = one.tokens.find(renewed.token_id)
+        assert found is not None
+        assert found.expiry_timestamp_ms > renewed.expiry_timestamp_ms
+
+    between(main, follows=False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"x", b"{}", b'{"version":9}', b'{"version":3,"owner":1}', b"\xff"],
+)
+def test_a_token_that_cannot_be_read_is_none_and_the_others_are_there(data: bytes) -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        token = await other.token()
+        await one.world.client.create(f"{TOKENS}/broken", data)
+        await one.world.client.create(f"{TOKENS}/not an id", data)
+        await one.changes.start()
+        assert [each.token_id for each in one.tokens.every()] == [token.token_id]
+        assert "broken" in "\n".join(one.world.lines.lines)
+
+    between(main, follows=False)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"/", b"../../brokers", b"..", b"x" * 300, b"no such token", b"a\0b"])
+def test_announcements_that_make_no_sense_do_no_harm(data: bytes) -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        await one.world.client.create(f"{CHANGES}/token_change_", data, mode=CreateMode.PERSISTENT_SEQUENTIAL)
+        token = await other.token()
+        await one.until(lambda: one.tokens.find(token.token_id) == token)
+
+    between(main)
+
+
+class Breaking:
+    """A store whose connection breaks once, after a multi or before it."""
+
+    def __init__(self, store: Any, *, after: bool) -> None:
+        self._store = store
+        self._after = after
+        self.breaks = 1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def multi(self, operations: Any) -> Any:
+        if not self.breaks:
+            return await self._store.multi(operations)
+        self.breaks -= 1
+        if self._after:
+            await self._store.multi(operations)
+        raise ConnectionLossError("/")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_what_a_broken_connection_leaves_open_is_found_out(after: bool) -> None:
+    async def main(one: Broker, _other: Broker) -> None:
+        breaking = Breaking(one.world.client, after=after)
+        one.store._store = breaking
+        token = await one.token()
+        assert await one.world.children(TOKENS) == [token.token_id]
+        for period in (50_000, -1):
+            breaking.breaks = 1
+            await one.store.expire(one.hmac(token), ALICE, period)
+        assert await one.world.children(TOKENS) == []
+        assert one.tokens.find(token.token_id) is None
+
+    between(main)
