@@ -54,6 +54,16 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("QuotaAdmin", "ClientQuotas"),
     ),
     (
+        "Administration: ACLs",
+        "client/acl_admin.py",
+        ("AclAdmin", "Acl"),
+    ),
+    (
+        "Administration: users",
+        "client/user_admin.py",
+        ("UserAdmin", "UserCredential", "NewCredential"),
+    ),
+    (
         "Errors",
         "client/errors.py",
         (

@@ -15,6 +15,10 @@ _INTERRUPTED = 130
 
 # Name, module, and the line that `--help` shows without importing the module.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "acl": (
+        "barnabas.cli.acl",
+        "Show and change who may do what.",
+    ),
     "broker": (
         "barnabas.cli.broker",
         "Run one broker from a server.properties file, as Kafka does.",
@@ -98,6 +102,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
         "barnabas.cli.up",
         "Run a coordinator and brokers on this machine.",
+    ),
+    "user": (
+        "barnabas.cli.user",
+        "Show, set and delete what users log in with by SCRAM.",
     ),
 }
 
