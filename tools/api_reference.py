@@ -64,6 +64,11 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("UserAdmin", "UserCredential", "NewCredential"),
     ),
     (
+        "Administration: transactions",
+        "client/transaction_admin.py",
+        ("TransactionAdmin", "TransactionListing", "TransactionDescription", "PartitionProducer"),
+    ),
+    (
         "Errors",
         "client/errors.py",
         (

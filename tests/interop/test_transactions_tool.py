@@ -6,35 +6,18 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from barnabas.wire import catalogue
-from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.record_builder import RecordBatchBuilder
 from tests.support.apache_kafka import apache_kafka_broker, tool_run
 from tests.support.broker_process import BrokerProcess
-from tests.support.waiting import wait_until
-from tests.support.wire_calls import call, create_topic, leaders
-from tests.support.wire_messages import to_message
-from tests.support.wire_values import Tree
+from tests.support.hanging_transactions import HANGING_OFFSET, OVERRIDES, TOPIC, prepare
+from tests.support.transaction_command_suite import TransactionCommandSuite
 from tests.support.zookeeper import ZooKeeperServer
 
 TOOL: Final = "org.apache.kafka.tools.TransactionsCommand"
-TOPIC: Final = "orders"
 BROKER_ID: Final = 0
-NOW_MS: Final = 1_700_000_000_000
-OVERRIDES: Final = {
-    "transaction.state.log.num.partitions": 3,
-    "transaction.state.log.replication.factor": 1,
-    "transaction.state.log.min.isr": 1,
-    # With it no transaction can hang.
-    "transaction.partition.verification.enable": "false",
-    "log.retention.ms": -1,
-    "log.message.timestamp.before.max.ms": 2**63 - 1,
-}
-HANGING_OFFSET: Final = 1
 _LOG_LINE: Final = re.compile(r"^\[\d{4}-\d\d-\d\d [\d:,]+\] ")
 _TIMES: Final = ("LastTimestamp", "TransactionDurationMs", "CurrentTransactionStartTimeMs", "Duration(min)")
 Ports = tuple[int, int]
@@ -51,60 +34,10 @@ def ports(
         ours.start()
         try:
             for port in (ours.port, theirs.port):
-                _prepare(port)
+                prepare(port)
             yield ours.port, theirs.port
         finally:
             ours.stop()
-
-
-def _ask(port: int, key: ApiKey, version: int, tree: Tree) -> Any:
-    return call(port, key, version, to_message(catalogue.request(key), tree))
-
-
-def _prepare(port: int) -> None:
-    """A transaction that is open, one that has ended, and in partition 1 one of which its coordinator knows nothing."""
-    create_topic(port, TOPIC, 2, 1)
-    wait_until(lambda: len(leaders(port, TOPIC)) == 2, "the topic is there")
-    for name in ("open", "ended"):
-        wait_until(
-            lambda: _ask(port, ApiKey.FIND_COORDINATOR, 2, {"key": name, "key_type": 1}).error_code == 0,  # noqa: B023
-            "there is a coordinator",
-        )
-    producers = {}
-    for name in ("open", "ended", "hanging"):
-        tree = {"transactional_id": name if name != "hanging" else None, "transaction_timeout_ms": 60_000}
-
-        def given() -> bool:
-            producers[name] = _ask(port, ApiKey.INIT_PRODUCER_ID, 1, tree)  # noqa: B023
-            return bool(producers[name].error_code == 0)  # noqa: B023
-
-        wait_until(given, f"{name} has a producer id")
-    for name, partition in (("open", 0), ("ended", 1)):
-        who = {
-            f"v3_and_below_producer_{each}": getattr(producers[name], f"producer_{each}") for each in ("id", "epoch")
-        }
-        topics = [{"name": TOPIC, "partitions": [partition]}]
-        added = {"v3_and_below_transactional_id": name, **who, "v3_and_below_topics": topics}
-        answer = _ask(port, ApiKey.ADD_PARTITIONS_TO_TXN, 3, added)
-        assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
-    ended = {"transactional_id": "ended", "committed": True}
-    ended |= {each: getattr(producers["ended"], each) for each in ("producer_id", "producer_epoch")}
-    assert _ask(port, ApiKey.END_TXN, 3, ended).error_code == 0
-
-    def is_complete() -> bool:
-        (state,) = _ask(port, ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["ended"]}).transaction_states
-        return bool(state.transaction_state == "CompleteCommit")
-
-    wait_until(is_complete, "the transaction has ended")
-    for name, partition in (("open", 0), ("hanging", 1)):
-        batch = RecordBatchBuilder(
-            producer_id=producers[name].producer_id, producer_epoch=0, base_sequence=0, is_transactional=True
-        )
-        batch.append(NOW_MS, None, b"value")
-        data = [{"name": TOPIC, "partition_data": [{"index": partition, "records": bytes(batch.build())}]}]
-        produced: Tree = {"transactional_id": name, "acks": -1, "timeout_ms": 30_000, "topic_data": data}
-        (topic,) = _ask(port, ApiKey.PRODUCE, 8, produced).responses
-        assert topic.partition_responses[0].error_code == 0
 
 
 def said(ports: Ports, *arguments: str) -> list[tuple[int, list[list[str]], list[str]]]:
@@ -148,3 +81,15 @@ def test_transactions_are_listed_described_and_found_and_a_hanging_one_is_aborte
     assert len(found["hanging"][1]) == 2, "the hanging one under the heading"
     assert len(found["hanging no more"][1]) == 1
     assert found["abort"][0] == 0
+
+
+class TestCommandsOnApacheKafka(TransactionCommandSuite):
+    @pytest.fixture
+    def bootstrap(
+        self, oracle_jars: Path, zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[str]:
+        connect = f"{zookeeper_server.address}/transaction-commands"
+        directory = tmp_path_factory.mktemp("transaction-commands")
+        with apache_kafka_broker(directory, connect, BROKER_ID, overrides=OVERRIDES) as broker:
+            prepare(broker.port)
+            yield broker.address

@@ -216,6 +216,21 @@ def complete_groups(context: click.Context, _parameter: click.Parameter, incompl
     return _completions(context, incomplete, names)
 
 
+def complete_transactional_ids(
+    context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Transactional ids for the shell, where the cluster answers within a second."""
+
+    async def names(client: Client) -> list[str]:
+        from barnabas.client.transaction_admin import TransactionAdmin
+
+        async with TransactionAdmin(client) as admin:
+            found = await admin.list_transactions(timeout_ms=COMPLETION_TIMEOUT_MS)
+            return [each.transactional_id for each in found]
+
+    return _completions(context, incomplete, names)
+
+
 def _run(main: Callable[[RealHost], Coroutine[Any, Any, Result]]) -> Result:
     """Runs on the machine's host."""
     load_loops()

@@ -99,6 +99,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.topic",
         "Create, list, describe, alter and delete topics.",
     ),
+    "txn": (
+        "barnabas.cli.txn",
+        "Show transactions, find those that hang, and abort them.",
+    ),
     "up": (
         "barnabas.cli.up",
         "Run a coordinator and brokers on this machine.",
