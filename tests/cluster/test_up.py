@@ -6,9 +6,11 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +293,35 @@ def test_a_second_broker_with_the_same_id_is_refused_and_the_first_stays(tmp_pat
     )
     assert without.returncode == 1
     assert "listeners" in without.stderr
+
+
+def test_a_console_comes_and_goes_with_the_cluster(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, "--console", "--console-port", "0")
+    try:
+        console = up.said["console"]
+        with urllib.request.urlopen(console["url"], timeout=20) as page:
+            assert b"Barnabas console" in page.read()
+        # One that was killed comes back on its port, and nobody else notices.
+        os.kill(console["process_id"], signal.SIGKILL)
+        wait_until(lambda: "console runs again" in up.errors(), "the console is started again", 30)
+        with urllib.request.urlopen(console["url"], timeout=20) as page:
+            assert b"Barnabas console" in page.read()
+        assert is_running(up.process_ids[1])
+        assert "broker-1" not in up.errors()
+    finally:
+        assert up.stop() == 0
+    assert not any(map(is_running, up.process_ids))
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(console["url"], timeout=20)
+
+
+def test_a_console_whose_port_is_taken_is_told_of_and_the_cluster_runs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = Up(tmp_path / "data", 1, "--console", "--console-port", str(port), "--no-restart")
+        try:
+            assert up.said["console"]["url"] is None
+            assert f"it cannot listen at 127.0.0.1:{port}" in up.errors()
+            produce(up.bootstrap_servers)
+        finally:
+            assert up.stop() == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -44,8 +47,18 @@ DEFAULT_HTTP_PORT: Final = 8090
     is_flag=True,
     help="Listen on an address that others reach, though the console has no login: whoever comes sees every record.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print where it is, or why it ended, as a line of JSON.")
+@click.option("--stop-with-parent", is_flag=True, hidden=True)
 @bootstrap_option
-def command(port: int, address: str, names: tuple[str, ...], no_login: bool, bootstrap: str) -> None:
+def command(
+    port: int,
+    address: str,
+    names: tuple[str, ...],
+    no_login: bool,
+    as_json: bool,
+    stop_with_parent: bool,
+    bootstrap: str,
+) -> None:
     """Show a cluster in a browser: what is wrong first, brokers, topics, the controller, groups, records.
 
     It only reads, and works with Apache Kafka's brokers too. It starts also where no broker answers, and says so.
@@ -69,17 +82,13 @@ def command(port: int, address: str, names: tuple[str, ...], no_login: bool, boo
             login = login_of_command()
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
+
+        def is_ready(url: str) -> None:
+            announce(json.dumps({"url": url}) if as_json else f"Console of {', '.join(servers)} at {url}")
+
         try:
-            await serve(
-                host,
-                servers,
-                address,
-                port,
-                logger,
-                names=names,
-                login=login,
-                on_ready=lambda url: announce(f"Console of {', '.join(servers)} at {url}"),
-            )
+            serving = serve(host, servers, address, port, logger, names=names, login=login, on_ready=is_ready)
+            await (_until_parent_ends(host, serving) if stop_with_parent else serving)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint=f"--bootstrap-server or {BOOTSTRAP_VARIABLE}") from error
         except OSError as error:
@@ -90,4 +99,31 @@ def command(port: int, address: str, names: tuple[str, ...], no_login: bool, boo
                 f"it cannot listen at {address}:{port}: {reason}; choose another with --port or --host"
             ) from error
 
-    run_on_host(body, interrupted=ExitStatus.DONE)
+    async def told(host: RealHost) -> None:
+        try:
+            await body(host)
+        except (CommandError, click.ClickException) as error:
+            if as_json:
+                said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+                announce(json.dumps({"error": said}))
+            raise
+
+    run_on_host(told, interrupted=ExitStatus.DONE)
+
+
+async def _until_parent_ends(host: RealHost, serving: Coroutine[Any, Any, None]) -> None:
+    """Serves until standard input is over, or a signal comes."""
+    from barnabas.kernel.real_host import stop_on_signals
+    from barnabas.kernel.real_program import stop_at_end_of_input
+
+    stop = stop_on_signals(host.loop)
+    stop_at_end_of_input(host.loop, stop)
+    running = host.loop.create_task(serving)
+    stopped = host.loop.create_task(stop.wait())
+    await asyncio.wait([running, stopped], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not running.done():
+        running.cancel()
+        await asyncio.wait([running])
+    if not running.cancelled():
+        running.result()

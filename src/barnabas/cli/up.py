@@ -7,10 +7,11 @@ import contextlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.console import DEFAULT_HTTP_PORT
 from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
@@ -44,12 +45,26 @@ if TYPE_CHECKING:
     help="Port of the coordinator.  [default: a free one]",
 )
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), help="Prometheus endpoint of the first broker.")
+@click.option("--console", "with_console", is_flag=True, help="Show the cluster in a browser too; see `console`.")
+@click.option(
+    "--console-port",
+    default=DEFAULT_HTTP_PORT,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Where the console listens, on loopback; 0 takes a free port.",
+)
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A config for all brokers.")
 @click.option("--no-restart", is_flag=True, help="Do not restart a process that ends by itself.")
 @click.option("--json", "as_json", is_flag=True, help="Print what runs as one line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(
-    overrides: tuple[str, ...], no_restart: bool, as_json: bool, stop_with_parent: bool, **settings: object
+    overrides: tuple[str, ...],
+    with_console: bool,
+    console_port: int,
+    no_restart: bool,
+    as_json: bool,
+    stop_with_parent: bool,
+    **settings: object,
 ) -> None:
     """Run a coordinator and brokers on this machine.
 
@@ -66,8 +81,9 @@ def command(
         if not equals or not key.strip():
             raise click.UsageError(f"--override {override!r} must have the form KEY=VALUE")
         configs[key.strip()] = value
+    console: dict[str, Any] = {"console_port": console_port if with_console else None}
     try:
-        plan = ClusterPlan(**settings, overrides=configs).at(os.getcwd())  # type: ignore[arg-type]  # checked by click
+        plan = ClusterPlan(**settings, **console, overrides=configs).at(os.getcwd())  # type: ignore[arg-type]  # click
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _check_overrides(plan)
@@ -174,5 +190,7 @@ def _described(cluster: Supervisor, plan: ClusterPlan, took_seconds: float) -> s
     for broker in found["brokers"]:
         metrics = f", metrics on port {broker['metrics_port']}" if broker["metrics_port"] is not None else ""
         lines.append(f"  broker {broker['id']:<11} {broker['address']}, process {broker['process_id']}{metrics}")
+    if found["console"] is not None:
+        lines.append(f"  console            {found['console']['url'] or 'does not run, see above'}")
     lines += [f"  data and logs      {found['data']}", "Ctrl-C stops everything."]
     return "\n".join(lines)

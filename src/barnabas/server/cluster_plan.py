@@ -35,8 +35,9 @@ class ClusterPlan:
     """A coordinator and brokers 1 to `brokers` on this machine, with everything they keep under `data_directory`.
 
     The first broker listens on `port`, each other on the next; 0 takes free ports, and 0 is the coordinator's default.
-    `metrics_port` counts up likewise; None opens no endpoint. `overrides` are broker configs for all of them. Raises
-    ValueError for what cannot be.
+    `metrics_port` counts up likewise; None opens no endpoint. With a `console_port`, 0 for a free one, there is a
+    console on loopback too, which gets `console_options` from its command line. `overrides` are broker configs for all
+    of them. Raises ValueError for what cannot be.
     """
 
     brokers: int = 1
@@ -45,6 +46,8 @@ class ClusterPlan:
     host: str = "127.0.0.1"
     coordinator_port: int = 0
     metrics_port: int | None = None
+    console_port: int | None = None
+    console_options: tuple[str, ...] = ()
     session_timeout_ms: int = 6_000
     overrides: Mapping[str, str] = field(default_factory=dict)
 
@@ -89,6 +92,10 @@ class ClusterPlan:
     @property
     def coordinator_directory(self) -> str:
         return f"{self.data_directory}/coordinator"
+
+    @property
+    def console_directory(self) -> str:
+        return f"{self.data_directory}/console"
 
     def broker_directory(self, broker_id: int) -> str:
         return f"{self.data_directory}/broker-{broker_id}"

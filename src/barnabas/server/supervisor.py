@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 
 from barnabas.kernel.real_host import RealHost
 from barnabas.kernel.real_program import RealProgram, is_process, start_program
@@ -36,6 +37,8 @@ USABLE_SECONDS_MAX: Final = 60.0
 BROKERS_STOP_SECONDS_MAX: Final = 30.0
 COORDINATOR_STOP_SECONDS_MAX: Final = 10.0
 COMMAND: Final = (sys.executable, "-P", "-m", "barnabas.cli")
+CONSOLE_SECONDS_MAX: Final = 10.0
+"""How long the start waits for the console, without which the cluster goes on."""
 GROUPS_SECONDS_MAX: Final = 10.0
 """How long the start waits for a coordinator of groups; in a cluster that had more brokers there may be none."""
 _TAIL_BYTES: Final = 4_000
@@ -48,6 +51,7 @@ LOCK_NAME: Final = "lock"
 """In the data directory; locked as long as a supervisor, or one of its processes, uses that."""
 _LOOKING_MS: Final = 50
 _COORDINATOR: Final = "coordinator"
+_CONSOLE: Final = "console"
 
 
 class ClusterStartError(Exception):
@@ -135,6 +139,8 @@ class Supervisor:
         output = f"{plan.coordinator_directory}/output.log"
         self._coordinator = _Member(_COORDINATOR, output, output, self._start_coordinator)
         self._brokers = {broker_id: self._broker(broker_id) for broker_id in plan.broker_ids}
+        output = f"{plan.console_directory}/output.log"
+        self._console = None if plan.console_port is None else _Member(_CONSOLE, output, output, self._start_console)
         self._lock: int | None = None
         self._timers = Timers(host.loop)
         self._bounding: asyncio.Task[None] | None = None
@@ -151,11 +157,10 @@ class Supervisor:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Process ids of those that run, by name: `coordinator`, `broker-1`, ..."""
-        members = (self._coordinator, *self._brokers.values())
+        """Process ids of those that run, by name: `coordinator`, `broker-1`, ..., `console`."""
         return {
             member.name: member.program.process_id
-            for member in members
+            for member in self._members()
             if member.program is not None and member.program.is_running
         }
 
@@ -175,6 +180,13 @@ class Supervisor:
                 }
                 for broker_id, member in self._brokers.items()
             ],
+            "console": None
+            if self._console is None
+            else {
+                "url": self._console.address or None,
+                "process_id": processes.get(_CONSOLE),
+                "log": self._console.log,
+            },
             "process_id": os.getpid(),
             "data": self._plan.data_directory,
         }
@@ -197,6 +209,8 @@ class Supervisor:
                     starting.create_task(self._start_broker(broker_id))
             async with asyncio.timeout(USABLE_SECONDS_MAX):
                 await self._until_usable()
+            if self._console is not None:
+                await self._try_console(self._console)
         except BaseException as error:
             await self.stop()
             if isinstance(error, TimeoutError):
@@ -219,8 +233,10 @@ class Supervisor:
         self._restarts = False
         if self._bounding is not None:
             self._bounding.cancel()
-        for member in (self._coordinator, *self._brokers.values()):
+        for member in self._members():
             await self._leave(member)
+        if self._console is not None:
+            await self._stop(self._console, CONSOLE_SECONDS_MAX)
         loop = self._host.loop
         deadline = loop.time() + BROKERS_STOP_SECONDS_MAX
         for member in self._brokers.values():
@@ -298,8 +314,11 @@ class Supervisor:
 
     # Inside.
 
+    def _members(self) -> tuple[_Member, ...]:
+        return self._coordinator, *self._brokers.values(), *(() if self._console is None else (self._console,))
+
     def _program(self, name: str) -> RealProgram:
-        for member in (self._coordinator, *self._brokers.values()):
+        for member in self._members():
             if member.name == name and member.program is not None and member.program.is_running:
                 return member.program
         raise KeyError(f"{name} does not run")
@@ -355,6 +374,25 @@ class Supervisor:
             # On record, and for the next start.
             port = int(member.address.rpartition(":")[2])
             self._write(path, properties_text(self._plan.properties(broker_id, self._coordinator.address, port)))
+
+    async def _start_console(self) -> None:
+        """A process of its own, so that what it does keeps no broker waiting. It has the port that it had."""
+        member = self._console
+        assert member is not None
+        port = urlsplit(member.address).port or self._plan.console_port
+        arguments = ["--port", str(port), "--bootstrap-server", self.bootstrap_servers, *self._plan.console_options]
+        said = await self._start(member, ["console", *arguments, "--stop-with-parent", "--json"])
+        member.address = str(said["url"])
+
+    async def _try_console(self, member: _Member) -> None:
+        """Starts it; where that fails it is tried again later, and the cluster is there all the same."""
+        try:
+            async with asyncio.timeout(CONSOLE_SECONDS_MAX):
+                await member.start()
+        except (ClusterStartError, OSError) as error:
+            await self._stop(member, CONSOLE_SECONDS_MAX)
+            why = f"it does not start within {CONSOLE_SECONDS_MAX:g} s" if isinstance(error, TimeoutError) else ""
+            self._ended(member, None, why or (reason(error) if isinstance(error, OSError) else str(error)), 0.0)
 
     async def _start(self, member: _Member, arguments: list[str]) -> dict[str, Any]:
         """Starts a process and returns what it says when it is ready."""
@@ -474,7 +512,7 @@ class Supervisor:
     async def _bound_outputs(self) -> None:
         while True:
             await self._timers.sleep(OUTPUT_CHECK_SECONDS * 1000)
-            for member in (self._coordinator, *self._brokers.values()):
+            for member in self._members():
                 # Where the disk is at fault the processes themselves say so.
                 with contextlib.suppress(OSError):
                     self._bound_output(member)
