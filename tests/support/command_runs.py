@@ -32,9 +32,9 @@ class Done:
         return [" ".join(line.split()) for line in self.output.splitlines()]
 
 
-def run_barnabas(*arguments: str) -> Done:
-    """Runs `barnabas ARGUMENTS`, its output no terminal. What no command may let through is raised."""
-    result = CliRunner().invoke(main, arguments)
+def run_barnabas(*arguments: str, stdin: str | None = None) -> Done:
+    """Runs `barnabas ARGUMENTS`, its input and output no terminal. What no command may let through is raised."""
+    result = CliRunner().invoke(main, arguments, input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Done(result.exit_code, result.stdout, result.stderr)

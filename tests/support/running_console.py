@@ -8,10 +8,12 @@ import http.client
 import logging
 import re
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
+from barnabas.console.logins import PasswordHash
 from barnabas.console.serve import serve
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.sasl.mechanisms import Login
@@ -50,11 +52,22 @@ class Complaints(logging.Handler):
 class RunningConsole:
     """`barnabas console` of a cluster, on a free port of loopback."""
 
-    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        login: Login | None = None,
+        *,
+        users: Mapping[str, PasswordHash] | None = None,
+        may_change: bool = False,
+    ) -> None:
         self.url = ""
         self.complaints = Complaints()
         self._bootstrap = bootstrap
         self._login = login
+        self._users = users
+        self._may_change = may_change
+        self.changes: list[str] = []
+        """What it said of changes that it made."""
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -72,13 +85,20 @@ class RunningConsole:
         assert not self._thread.is_alive(), "the console does not end"
         assert self.complaints.lines == []
 
-    def get(self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
+    def post(self, path: str, fields: Mapping[str, str], *, headers: dict[str, str] | None = None) -> Answer:
+        """A form, as a browser sends it from a page of the console; `headers` replace its own."""
+        own = {"Content-Type": "application/x-www-form-urlencoded", "Origin": self.url.rstrip("/")}
+        return self.get(path, method="POST", headers={**own, **(headers or {})}, body=urlencode(fields))
+
+    def get(
+        self, path: str, *, method: str = "GET", headers: dict[str, str] | None = None, body: str | None = None
+    ) -> Answer:
         """One request."""
         where = urlsplit(self.url)
         assert where.hostname is not None
         connection = http.client.HTTPConnection(where.hostname, where.port, timeout=30)
         try:
-            connection.request(method, path, headers=headers or {})
+            connection.request(method, path, body, headers or {})
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, response.read().decode(), found)
@@ -117,6 +137,9 @@ class RunningConsole:
                 0,
                 logger,
                 login=self._login,
+                users=self._users,
+                may_change=self._may_change,
+                on_change=self.changes.append,
                 pace=PACE,
                 on_ready=self._listens,
             )

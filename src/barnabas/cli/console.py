@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import datetime as dt
 import json
 import logging
-from collections.abc import Coroutine
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -21,9 +27,11 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
+    from barnabas.console.logins import PasswordHash
     from barnabas.kernel.real_host import RealHost
 
 DEFAULT_HTTP_PORT: Final = 8090
+LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
 
 
 @click.command(name="console", short_help="Show a cluster in a browser.")
@@ -45,7 +53,23 @@ DEFAULT_HTTP_PORT: Final = 8090
 @click.option(
     "--no-login",
     is_flag=True,
-    help="Listen on an address that others reach, though the console has no login: whoever comes sees every record.",
+    help="Listen on an address that others reach without a login: whoever comes sees every record.",
+)
+@click.option(
+    "--login-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Who may log in: lines NAME:HASH, which --new-login makes. Without it there is no login.",
+)
+@click.option(
+    "--allow-changes",
+    is_flag=True,
+    help="Records can be written, moves of partitions cancelled, and preferred leaders elected from the pages.",
+)
+@click.option(
+    "--new-login",
+    metavar="NAME",
+    help="Ask for a password (or read a line of standard input), print the line for --login-file, and end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print where it is, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
@@ -55,26 +79,29 @@ def command(
     address: str,
     names: tuple[str, ...],
     no_login: bool,
+    login_file: str | None,
+    allow_changes: bool,
+    new_login: str | None,
     as_json: bool,
     stop_with_parent: bool,
     bootstrap: str,
 ) -> None:
     """Show a cluster in a browser: what is wrong first, brokers, topics, the controller, groups, records.
 
-    It only reads, and works with Apache Kafka's brokers too. It starts also where no broker answers, and says so.
-    Whoever opens it sees what its own login may see. Ctrl-C ends it.
+    It only reads unless --allow-changes is given, and works with Apache Kafka's brokers too. It starts also where no
+    broker answers, and says so. Whoever opens it sees what its own login at the brokers may see. Ctrl-C ends it.
     """
+    if new_login is not None:
+        _print_login(new_login)
+        return
 
     async def body(host: RealHost) -> None:
         from barnabas.console.access import is_loopback
         from barnabas.console.serve import serve
 
-        if not is_loopback(address) and not no_login:
-            raise CommandError(
-                f"others reach {address}, and the console has no login: use 127.0.0.1 and a tunnel, or a proxy with a "
-                "login; or say --no-login, and whoever comes sees the cluster and its records",
-                ExitStatus.USAGE,
-            )
+        users = None if login_file is None else _users(login_file)
+        if not is_loopback(address) and users is None:
+            _refuse_address(address, no_login, allow_changes)
         servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
         logger = logging.getLogger("barnabas.console")
         logger.setLevel(logging.ERROR)
@@ -87,7 +114,19 @@ def command(
             announce(json.dumps({"url": url}) if as_json else f"Console of {', '.join(servers)} at {url}")
 
         try:
-            serving = serve(host, servers, address, port, logger, names=names, login=login, on_ready=is_ready)
+            serving = serve(
+                host,
+                servers,
+                address,
+                port,
+                logger,
+                names=names,
+                login=login,
+                users=users,
+                may_change=allow_changes,
+                on_change=_tell_of_change,
+                on_ready=is_ready,
+            )
             await (_until_parent_ends(host, serving) if stop_with_parent else serving)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint=f"--bootstrap-server or {BOOTSTRAP_VARIABLE}") from error
@@ -109,6 +148,66 @@ def command(
             raise
 
     run_on_host(told, interrupted=ExitStatus.DONE)
+
+
+def _refuse_address(address: str, no_login: bool, allow_changes: bool) -> None:
+    """Without a login, others may see the cluster where that was asked for in so many words, and never change it."""
+    if no_login and not allow_changes:
+        return
+    if no_login:
+        raise CommandError(
+            f"others reach {address}, and without a login they would change the cluster: give --login-file, or leave "
+            "--allow-changes away",
+            ExitStatus.USAGE,
+        )
+    raise CommandError(
+        f"others reach {address}: give --login-file, or use 127.0.0.1 and a tunnel, or a proxy with a login; or say "
+        "--no-login, and whoever comes sees the cluster and its records",
+        ExitStatus.USAGE,
+    )
+
+
+def _users(path: str) -> Mapping[str, PasswordHash]:
+    """Who may log in. Raises CommandError."""
+    from barnabas.console.logins import read_users
+
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IRWXO:
+                raise CommandError(f"others of this machine may read or write {path}: chmod o= {shlex.quote(path)}")
+            text = file.read(LOGIN_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from error
+    if len(text) > LOGIN_FILE_BYTES_MAX:
+        raise CommandError(f"{path} is no file of logins: it has more than {LOGIN_FILE_BYTES_MAX} bytes")
+    try:
+        return read_users(text.decode())
+    except ValueError as error:
+        raise CommandError(
+            f"{path}: {error}" if not isinstance(error, UnicodeError) else f"{path}: it is no text"
+        ) from None
+
+
+def _print_login(name: str) -> None:
+    from barnabas.console.logins import PASSWORD_BYTES_MAX, PasswordHash, is_name
+
+    if not is_name(name):
+        raise click.BadParameter("1 to 64 letters, digits, dots, dashes, underscores or @", param_hint="--new-login")
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    if not password or len(password.encode("utf-8", "surrogateescape")) > PASSWORD_BYTES_MAX:
+        raise click.UsageError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
+    click.echo(f"{name}:{PasswordHash.of(password, os.urandom(16))}")
+
+
+def _tell_of_change(text: str) -> None:
+    """What was changed, by whom, in a line on standard error."""
+    shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    now = dt.datetime.now(dt.UTC)
+    with contextlib.suppress(OSError):
+        click.echo(f"barnabas console: {now:%Y-%m-%d %H:%M:%S} UTC: {shown}", err=True)
 
 
 async def _until_parent_ends(host: RealHost, serving: Coroutine[Any, Any, None]) -> None:

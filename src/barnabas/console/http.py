@@ -1,4 +1,4 @@
-"""HTTP as far as the console needs it: one GET or HEAD per connection, which is then closed; no bodies.
+"""HTTP as far as the console needs it: one GET, HEAD, or POST of a form per connection, which is then closed.
 
 A request is bounded in bytes and time, connections in number. What is not understood gets its status code.
 """
@@ -8,29 +8,37 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 from urllib.parse import parse_qsl, unquote
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
+FORM_BYTES_MAX: Final = 256 * 1024
 CONNECTIONS_MAX: Final = 64
 REQUEST_SECONDS_MAX: Final = 10.0
 """How long a request may take to come."""
 ANSWER_SECONDS_MAX: Final = 60.0
 """How long an answer may take to be made and to be taken."""
 _QUERY_FIELDS_MAX: Final = 32
+_ONCE: Final = frozenset({"host", "content-length", "content-type", "origin"})
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _REASONS: Final = {
     200: "OK",
+    303: "See Other",
     400: "Bad Request",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    409: "Conflict",
+    411: "Length Required",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
     421: "Misdirected Request",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
+_FORM: Final = "application/x-www-form-urlencoded"
 HTML: Final = "text/html; charset=utf-8"
 PLAIN: Final = "text/plain; charset=utf-8"
 # Nothing comes from elsewhere, nothing inline runs, nobody frames it, nobody else reads it.
@@ -38,11 +46,15 @@ _HEADERS: Final = (
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'\r\n"
     "X-Content-Type-Options: nosniff\r\n"
-    "Referrer-Policy: no-referrer\r\n"
+    # With no-referrer, browsers would not say in Origin where a form of ours comes from.
+    "Referrer-Policy: same-origin\r\n"
     "Cross-Origin-Resource-Policy: same-origin\r\n"
     "Cache-Control: no-store\r\n"
     "Connection: close\r\n"
 )
+
+
+READS_ONLY: Final = "this console only reads; --allow-changes lets it change the cluster"
 
 
 class BadRequestError(Exception):
@@ -62,6 +74,8 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     """By name in lower case."""
+    form: Mapping[str, str] = field(default_factory=dict)
+    """Of a POST; of a field the last value counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,8 @@ class Response:
     status: int
     body: bytes
     content_type: str = HTML
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further ones."""
 
 
 def parse(head: bytes) -> Request:
@@ -80,8 +96,8 @@ def parse(head: bytes) -> Request:
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
         raise BadRequestError(400, "HTTP/1.1 is spoken here")
     method, target, _ = words
-    if method not in {"GET", "HEAD"}:
-        raise BadRequestError(405, "the console only reads: GET it")
+    if method not in {"GET", "HEAD", "POST"}:
+        raise BadRequestError(405, "GET a page, or POST a form of one")
     if not target.startswith("/"):
         raise BadRequestError(400, "the target of the request must be a path")
     headers: dict[str, str] = {}
@@ -90,7 +106,7 @@ def parse(head: bytes) -> Request:
             continue
         name, colon, value = line.partition(":")
         name = name.lower()
-        if not colon or not name or name != name.strip() or (name == "host" and name in headers):
+        if not colon or not name or name != name.strip() or (name in _ONCE and name in headers):
             raise BadRequestError(400, "a header is malformed")
         headers[name] = value.strip()
     path, _, query = target.partition("#")[0].partition("?")
@@ -102,6 +118,30 @@ def parse(head: bytes) -> Request:
     return Request(method, segments, dict(fields), headers)
 
 
+def form_bytes(request: Request) -> int:
+    """How long the form of a POST is; 0 for other methods. Raises BadRequestError for what is no form, or too long."""
+    if request.method != "POST":
+        return 0
+    length = request.headers.get("content-length", "")
+    if "transfer-encoding" in request.headers or not (length.isascii() and length.isdigit() and len(length) < 10):
+        raise BadRequestError(411, "a form needs its Content-Length")
+    if int(length) > FORM_BYTES_MAX:
+        raise BadRequestError(413, f"a form may have {FORM_BYTES_MAX // 1024} KiB")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise BadRequestError(415, f"a form is {_FORM}")
+    return int(length)
+
+
+def with_form(request: Request, body: bytes) -> Request:
+    """The request with what its body says. Raises BadRequestError."""
+    try:
+        text = body.decode("ascii")
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX, errors="strict")
+    except ValueError:
+        raise BadRequestError(400, "the form is malformed") from None
+    return replace(request, form=dict(fields))
+
+
 class HttpServer:
     """Listens, and has `answer` make the answers."""
 
@@ -110,9 +150,13 @@ class HttpServer:
         loop: asyncio.AbstractEventLoop,
         answer: Callable[[Request], Awaitable[Response]],
         logger: logging.Logger,
+        *,
+        refuses_forms: bool = True,
     ) -> None:
         self.loop = loop
         self.answer = answer
+        self.refuses_forms = refuses_forms
+        """Whether there is none to be taken: then none is read."""
         self.logger = logger
         self.connections: dict[_Connection, None] = {}
         self._server: asyncio.AbstractServer | None = None
@@ -135,7 +179,11 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
-        self._head = bytearray()
+        self._received = bytearray()
+        self._request: Request | None = None
+        """What was asked, before its form has come."""
+        self._form_begins_at = 0
+        self._form_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
@@ -159,19 +207,16 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over:
             return
-        self._head += data
-        end = self._head.find(_END_OF_HEAD)
-        if end < 0 and len(self._head) <= REQUEST_BYTES_MAX:
-            return
-        self._is_over = True
-        if not 0 <= end <= REQUEST_BYTES_MAX:
-            self._send(_plain(431, "the request is too long"))
-            return
+        self._received += data
         try:
-            request = parse(bytes(self._head[:end]))
+            request = self._parsed()
         except BadRequestError as error:
+            self._is_over = True
             self._send(_plain(error.status, str(error)))
             return
+        if request is None:
+            return
+        self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._server.loop.call_later(ANSWER_SECONDS_MAX, self.abort)
@@ -181,6 +226,27 @@ class _Connection(asyncio.Protocol):
         """Cuts it off."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _parsed(self) -> Request | None:
+        """The request; None before all of it has come. Raises BadRequestError."""
+        if self._request is None:
+            end = self._received.find(_END_OF_HEAD)
+            if end < 0 and len(self._received) <= REQUEST_BYTES_MAX:
+                return None
+            if not 0 <= end <= REQUEST_BYTES_MAX:
+                raise BadRequestError(431, "the request is too long")
+            request = parse(bytes(self._received[:end]))
+            if request.method == "POST" and self._server.refuses_forms:
+                raise BadRequestError(405, READS_ONLY)
+            self._form_bytes = form_bytes(request)
+            self._form_begins_at = end + len(_END_OF_HEAD)
+            self._request = request
+        ends_at = self._form_begins_at + self._form_bytes
+        if len(self._received) < ends_at:
+            return None
+        if self._request.method != "POST":
+            return self._request
+        return with_form(self._request, bytes(self._received[self._form_begins_at : ends_at]))
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -195,8 +261,9 @@ class _Connection(asyncio.Protocol):
             return
         head = (
             f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\nContent-Type: {response.content_type}\r\n"
-            f"Content-Length: {len(response.body)}\r\n{_HEADERS}\r\n"
+            f"Content-Length: {len(response.body)}\r\n{_HEADERS}"
         )
+        head += "".join(f"{name}: {value}\r\n" for name, value in response.headers) + "\r\n"
         self._transport.write(head.encode("latin-1") + (response.body if has_body else b""))
         self._transport.close()
 

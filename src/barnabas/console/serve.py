@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.client.settings import ClientSettings
-from barnabas.console.access import Access
+from barnabas.console.access import Access, Tokens
 from barnabas.console.app import App
+from barnabas.console.changes import Changes
 from barnabas.console.http import HttpServer
+from barnabas.console.logins import Logins, PasswordHash
 from barnabas.console.poller import Poller
 from barnabas.console.records_read import RecordReader
 from barnabas.kernel.host import Host
@@ -32,15 +34,20 @@ async def serve(
     *,
     names: Iterable[str] = (),
     login: Login | None = None,
+    users: Mapping[str, PasswordHash] | None = None,
+    may_change: bool = False,
+    on_change: Callable[[str], object] = lambda _: None,
     pace: float = 1.0,
     on_ready: Callable[[str], object] = lambda _: None,
 ) -> None:
     """Serves pages at `address` until it is cancelled; `on_ready` is told where, as a URL. It starts whether or not a
     broker answers.
 
-    `names` are further names that browsers may know it by; `login` is for brokers that want one; with a higher `pace`
-    brokers are asked so many times as often. Raises OSError where it cannot listen, AuthenticationFailedError where the
-    login is refused at the start, and ValueError for bootstrap servers that are none.
+    `names` are further names that browsers may know it by; `login` is for brokers that want one; `users` have to log in
+    to the console, None lets in whoever reaches it. Where it `may_change` the cluster, `on_change` is told of each
+    change. With a higher `pace` brokers are asked so many times as often. Raises OSError where it cannot listen,
+    AuthenticationFailedError where the login is refused at the start, and ValueError for bootstrap servers that are
+    none.
     """
     servers = tuple(bootstrap_servers)
     settings = ClientSettings(
@@ -52,8 +59,16 @@ async def serve(
     )
     client = Client(host, settings, logger)
     poller = Poller(client, pace=pace)
-    app = App(poller, RecordReader(client), Access(address, names), ", ".join(servers))
-    server = HttpServer(host.loop, app.answer, logger)
+    app = App(
+        poller,
+        RecordReader(client),
+        Access(address, names),
+        Tokens(host.entropy(32)),
+        ", ".join(servers),
+        changes=Changes(client, on_change) if may_change else None,
+        logins=None if users is None else Logins(host, users),
+    )
+    server = HttpServer(host.loop, app.answer, logger, refuses_forms=not may_change and users is None)
     try:
         bound = await server.start(address, port)
         with contextlib.suppress(ClientTimeoutError):

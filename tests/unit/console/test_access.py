@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.console.access import Access, is_loopback
+from barnabas.console.access import Access, Tokens, is_loopback
 from barnabas.console.http import Request
 
 
@@ -49,6 +49,42 @@ def test_other_sites_may_link_and_not_read(site: str) -> None:
     assert _refusal(access, host="localhost", sec_fetch_site=site, sec_fetch_mode="no-cors") == 403
     assert _refusal(access, host="localhost", sec_fetch_site=site, sec_fetch_mode="navigate") is None
     assert _refusal(access, host="localhost", sec_fetch_site="same-origin", sec_fetch_mode="cors") is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://localhost:8090"}, None),
+        ({"origin": "http://localhost:8090", "sec-fetch-site": "same-origin"}, None),
+        ({"sec-fetch-site": "same-origin"}, None),
+        ({"origin": "https://console.example:8443"}, None),
+        ({}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "null", "sec-fetch-site": "same-origin"}, 403),
+        ({"origin": ""}, 403),
+        ({"origin": "http://localhost:3000"}, 403),
+        ({"origin": "http://evil.example"}, 403),
+        ({"origin": "http://localhost:8090.evil.example"}, 403),
+        ({"origin": "file://localhost:8090"}, 403),
+        ({"origin": "http://localhost:8090", "sec-fetch-site": "same-site"}, 403),
+        ({"origin": "http://localhost:8090", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}, 403),
+        ({"origin": "http://localhost:8090", "sec-fetch-site": "none"}, 403),
+        ({"origin": "http://evil.example", "host": "evil.example"}, 421),
+    ],
+)
+def test_forms_come_from_pages_of_the_console_itself(headers: dict[str, str], status: int | None) -> None:
+    access = Access("127.0.0.1", ["console.example"])
+    found = access.refusal(Request("POST", (), headers={"host": "localhost:8090", **headers}))
+    assert (None if found is None else found[0]) == status
+
+
+def test_tokens_are_of_a_process_and_of_a_session() -> None:
+    tokens = Tokens(b"one process")
+    assert tokens.is_right(tokens.of("session"), "session")
+    assert not tokens.is_right(tokens.of(""), "session")
+    assert not tokens.is_right(Tokens(b"another").of("session"), "session")
+    assert not tokens.is_right("", "")
+    assert not tokens.is_right("é", "")
 
 
 def test_what_is_loopback() -> None:

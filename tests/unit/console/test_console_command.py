@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.console.logins import read_users
 from tests.support.command_runs import run_barnabas
 from tests.support.ports import free_port
 
@@ -22,9 +23,47 @@ def test_it_refuses_addresses_that_others_reach(address: str) -> None:
     done = run_barnabas("console", "--host", address, "--port", "0")
     assert done.status == 2
     assert done.errors == (
-        f"barnabas console: others reach {address}, and the console has no login: use 127.0.0.1 and a tunnel, or a "
-        "proxy with a login; or say --no-login, and whoever comes sees the cluster and its records\n"
+        f"barnabas console: others reach {address}: give --login-file, or use 127.0.0.1 and a tunnel, or a proxy with "
+        "a login; or say --no-login, and whoever comes sees the cluster and its records\n"
     )
+
+
+def test_without_a_login_others_never_change_the_cluster() -> None:
+    done = run_barnabas("console", "--host", "0.0.0.0", "--port", "0", "--no-login", "--allow-changes")
+    assert done.status == 2
+    assert done.errors == (
+        "barnabas console: others reach 0.0.0.0, and without a login they would change the cluster: give --login-file, "
+        "or leave --allow-changes away\n"
+    )
+
+
+def test_a_line_for_the_file_of_logins_is_one_that_it_takes(tmp_path: Path) -> None:
+    done = run_barnabas("console", "--new-login", "ada@example", stdin="correct horse\n")
+    assert (done.status, done.errors) == (0, "")
+    assert read_users(done.output)["ada@example"].is_of("correct horse")
+    assert "horse" not in done.output
+    assert run_barnabas("console", "--new-login", "a:b", stdin="x\n").status == 2
+    assert run_barnabas("console", "--new-login", "ada", stdin="\n").status == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "said"),
+    [
+        ("ada:scrypt$1$8$1$AAAA$AAAA\n", 0o600, "line 1: the hash of ada cannot be used"),
+        ("# nobody\n", 0o600, "it has 0 users"),
+        ("ada\n", 0o600, "line 1: it must be NAME:HASH"),
+        ("# nobody\n", 0o604, "others of this machine may read or write"),
+        (None, 0o600, "cannot be read"),
+    ],
+)
+def test_a_file_of_logins_that_cannot_be_used(tmp_path: Path, text: str | None, mode: int, said: str) -> None:
+    path = tmp_path / "logins"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    done = run_barnabas("console", "--port", "0", "--login-file", str(path))
+    assert done.status == 1
+    assert said in done.errors
 
 
 def test_a_port_that_is_taken() -> None:

@@ -15,7 +15,7 @@ from barnabas.console.history import Samples
 from barnabas.console.html import markup
 from barnabas.console.http import parse
 from barnabas.console.pages.groups import groups
-from barnabas.console.pages.page import Page, Visit
+from barnabas.console.pages.page import Page, Visit, Visitor
 from barnabas.wire.topics import TopicPartition
 
 PARTITIONS = {TopicPartition("t", number): 0 for number in range(250)}
@@ -31,7 +31,7 @@ def page_at(name: str, address: str) -> Page:
     request = parse(f"GET {urljoin('/', address)} HTTP/1.1".encode("ascii"))
     assert request.segments[0] == "groups"
     unused: Any = None
-    return groups(Visit(poller, unused, 0, request.segments[1:], request.query, "h:1"))
+    return groups(Visit(poller, unused, 0, request.segments[1:], request.query, "h:1", Visitor("")))
 
 
 def link_of(page: Page, label: str) -> str:

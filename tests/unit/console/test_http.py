@@ -28,7 +28,7 @@ def test_a_request() -> None:
         (b"GET /", 400),
         (b"GET / HTTP/2", 400),
         (b"GET  / HTTP/1.1", 400),
-        (b"POST / HTTP/1.1", 405),
+        (b"OPTIONS / HTTP/1.1", 405),
         (b"DELETE /topics/flights HTTP/1.1", 405),
         (b"GET http://localhost/ HTTP/1.1", 400),
         (b"GET * HTTP/1.1", 400),
@@ -152,5 +152,55 @@ def test_connections_beyond_the_bound_are_refused(monkeypatch: pytest.MonkeyPatc
         while server.connections:
             await asyncio.sleep(0)
         assert b"200 OK" in await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+
+    _with_server(body)
+
+
+FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"
+
+
+def test_a_form_in_pieces_and_nothing_behind_it() -> None:
+    async def fields(request: Request) -> Response:
+        return Response(200, repr(dict(request.form)).encode())
+
+    async def body(server: HttpServer, port: int) -> None:
+        server.refuses_forms = False
+        head = b"POST /a HTTP/1.1\r\n" + FORM + b"Content-Length: 18\r\n\r\n"
+        answer = await _exchange(port, head, b"a=%C3%A9", b"&b=1+2&b=3", b"&c=4GET / HTTP/1.1\r\n\r\n")
+        assert answer.endswith("{'a': 'é', 'b': '3'}".encode())
+        assert (await _exchange(port, head.replace(b"18", b"0"))).endswith(b"{}")
+
+    _with_server(body, fields)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (FORM, 411),
+        (FORM + b"Content-Length: -1\r\n", 411),
+        (FORM + b"Content-Length: 1\r\nContent-Length: 2\r\n", 400),
+        (FORM + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n", 411),
+        (FORM + b"Content-Length: 262145\r\n", 413),
+        (b"Content-Type: text/plain\r\nContent-Length: 2\r\n", 415),
+        (b"Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 2\r\n", 415),
+        (b"Content-Length: 2\r\n", 415),
+        (FORM + b"Content-Length: 5\r\n\r\na=%ff", 400),
+        (FORM + b"Content-Length: 4\r\n\r\na=\xc3\xa9", 400),
+        (FORM + b"Content-Length: 160\r\n\r\n" + b"a=1&" * 40, 400),
+    ],
+)
+def test_forms_that_are_not_taken(head: bytes, status: int) -> None:
+    async def body(server: HttpServer, port: int) -> None:
+        server.refuses_forms = False
+        answer = await _exchange(port, b"POST / HTTP/1.1\r\n" + head + (b"" if b"\r\n\r\n" in head else b"\r\n"))
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+
+    _with_server(body)
+
+
+def test_where_there_is_no_form_none_is_read() -> None:
+    async def body(_server: HttpServer, port: int) -> None:
+        answer = await _exchange(port, b"POST / HTTP/1.1\r\n" + FORM + b"Content-Length: 200000\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 405 ")
 
     _with_server(body)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.client.broker_views import Software
 from barnabas.console.html import Content, Html, fields, link, table, tag
-from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, stale_note
+from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, posting, stale_note
 from barnabas.console.pages.topics import PARTITION_COLUMNS, partition_row
 from barnabas.console.words import size
 from barnabas.wire.topics import TopicPartition
@@ -38,6 +38,7 @@ def brokers(visit: Visit) -> Page:
         [
             stale_note(visit.poller.brokers, visit),
             table("In the cluster, or with replicas in it", columns, rows),
+            posting(visit.visitor, "Elect preferred leaders ...", "change", "elect"),
             table("Log directories", _DIRECTORY_COLUMNS, directories, "No broker has told of its log directories."),
         ],
     )

@@ -158,7 +158,13 @@ def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None]:
     if wanted.text:
         what += f" {counted(found.looked_through, 'record')} looked through, from offset {found.first:,} on."
     notes: list[Html | None] = [
-        tag("p", what, " ", link("The partition", "topics", partition.topic, partition.partition)),
+        tag(
+            "p",
+            what,
+            " ",
+            link("The partition", "topics", partition.topic, partition.partition),
+            _write_link(visit, wanted),
+        ),
         tag("p", f"Not to the end: {found.is_cut}.", class_="note warning") if found.is_cut else None,
     ]
     records = list(found.records)
@@ -203,6 +209,13 @@ def _others(visit: Visit, wanted: Wanted, found: Found) -> Html | None:
     if found.next < found.end:
         links.append(tag("a", "Next", href=at(found.next)))
     return tag("p", [[each, " "] for each in links], class_="pager") if links else None
+
+
+def _write_link(visit: Visit, wanted: Wanted) -> list[Content]:
+    if not visit.visitor.may_change:
+        return []
+    partition = wanted.partition
+    return [" ", link("Write a record", "write", query={"topic": partition.topic, "partition": partition.partition})]
 
 
 def _name(key: bytes) -> str:

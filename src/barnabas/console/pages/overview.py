@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from barnabas.client.cluster_health import Problem, Severity
 from barnabas.console.charts import Line, line_chart
 from barnabas.console.html import Content, Html, link, table, tag
-from barnabas.console.pages.page import Page, Visit, mark, stale_note
+from barnabas.console.pages.page import Page, Visit, mark, posting, stale_note
 from barnabas.console.poller import CLUSTER
 from barnabas.console.question import IDLE_FACTOR, SHARE
 from barnabas.console.words import clock, counted, rate, span
@@ -29,7 +29,7 @@ def overview(visit: Visit) -> Page:
     return Page(
         "Overview",
         [
-            _health(poller.problems()),
+            _health(visit, poller.problems()),
             stale_note(poller.brokers, visit),
             _figures(cluster, visit),
             line_chart("Records written", "records / s", lines),
@@ -42,7 +42,7 @@ def overview(visit: Visit) -> Page:
 # Inside.
 
 
-def _health(problems: list[Problem]) -> Html:
+def _health(visit: Visit, problems: list[Problem]) -> Html:
     if not problems:
         return tag("p", mark("good", "All is well."), class_="headline good")
     worst = "bad" if problems[0].severity is Severity.CRITICAL else "warning"
@@ -57,6 +57,9 @@ def _health(problems: list[Problem]) -> Html:
             ),
             tag("p", "What to do: ", each.advice, class_="faint"),
             _links(each),
+            posting(visit.visitor, "Elect preferred leaders ...", "change", "elect")
+            if each.kind == "leader_imbalance"
+            else None,
             class_="bad" if each.severity is Severity.CRITICAL else "warning",
         )
         for each in problems

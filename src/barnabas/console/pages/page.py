@@ -27,6 +27,21 @@ MENU: Final = (
     ("Transactions", "transactions"),
     ("Messages", "messages"),
 )
+KEYS: Final = "1234567890a"[: len(MENU)]
+THEME_BUTTON: Final = tag(
+    "button", "Theme", id="theme", type="button", hidden=True, title="Light, dark, or as the system (key t)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks: `user` and `session_id` are empty where the console has no login."""
+
+    token: str
+    """What forms bring back."""
+    user: str = ""
+    session_id: str = ""
+    may_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +55,7 @@ class Visit:
     """Of the path, behind the name of the section."""
     query: Mapping[str, str]
     bootstrap: str
+    visitor: Visitor
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +79,13 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
             label,
             href=href(*([path] if path else [])),
             aria_current="page" if path == section else None,
-            title=f"Key {place}",
+            title=f"Key {key}",
+            data_key=key,
         )
-        for place, (label, path) in enumerate(MENU, 1)
+        for key, (label, path) in zip(KEYS, MENU, strict=True)
     ]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{page.title} - Barnabas console"),
-        tag("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
-        tag("link", rel="stylesheet", href="/static/console.css"),
-        tag("script", src="/static/console.js", defer=True),
-    )
+    only_reads = "The console only reads: it changes nothing in the cluster."
+    may_change = "This console may change the cluster, after it has said how."
     body = tag(
         "body",
         tag("a", "Skip to the page", href="#main", class_="skip"),
@@ -84,9 +93,8 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
             "header",
             tag("a", "Barnabas", href="/", class_="brand"),
             tag("span", name, class_="cluster"),
-            tag(
-                "button", "Theme", id="theme", type="button", hidden=True, title="Light, dark, or as the system (key t)"
-            ),
+            THEME_BUTTON,
+            _log_out(visit.visitor),
         ),
         tag("nav", menu, aria_label="Pages"),
         tag("p", id="lost", role="status", hidden=True),
@@ -101,11 +109,45 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
         ),
         tag(
             "footer",
-            f"The console only reads: it changes nothing in the cluster. Times are UTC. Asked of {visit.bootstrap}. ",
-            "Keys: 1 to 8 pages, / search, t theme.",
+            f"{may_change if visit.visitor.may_change else only_reads} Times are UTC. Asked of {visit.bootstrap}. ",
+            f"Keys: {KEYS[0]} to {KEYS[-1]} pages, / search, t theme.",
         ),
     )
+    return document(page.title, body)
+
+
+def document(title: str, body: Html) -> bytes:
+    """A document with that body."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title} - Barnabas console"),
+        tag("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
+        tag("link", rel="stylesheet", href="/static/console.css"),
+        tag("script", src="/static/console.js", defer=True),
+    )
     return Html("<!DOCTYPE html>" + tag("html", head, body, lang="en")).encode()
+
+
+def posting(visitor: Visitor, label: Content, *segments: str | int, **fields: str | int | None) -> Html | None:
+    """A button that posts these fields; nothing for who may not. Fields that are None are left out."""
+    if not visitor.may_change:
+        return None
+    return tag(
+        "form",
+        hidden(token=visitor.token, **fields),
+        tag("button", label, type="submit"),
+        method="post",
+        action=href(*segments),
+        class_="inline",
+    )
+
+
+def hidden(**fields: str | int | None) -> list[Html]:
+    """Fields of a form that nobody sees."""
+    return [tag("input", type="hidden", name=name, value=value) for name, value in fields.items() if value is not None]
 
 
 def stale_note(question: Question[Any], visit: Visit) -> Html | None:
@@ -184,6 +226,13 @@ def mark(kind: str, label: Content) -> Html:
 
 
 # Inside.
+
+
+def _log_out(visitor: Visitor) -> Html | None:
+    if not visitor.session_id:
+        return None
+    button = tag("button", f"Log out {visitor.user}", type="submit")
+    return tag("form", hidden(token=visitor.token), button, method="post", action="/logout", class_="inline")
 
 
 def _not_up_to_date(question: Question[Any], visit: Visit) -> Html | None:

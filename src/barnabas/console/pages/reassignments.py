@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.console.html import Content, Html, link, table, tag
-from barnabas.console.pages.page import Page, Visit, paged, pager, stale_note
+from barnabas.console.pages.page import Page, Visit, paged, pager, posting, stale_note
 from barnabas.console.words import counted, ids, size
 
 
@@ -14,6 +14,7 @@ def reassignments(visit: Visit) -> Page:
     note = stale_note(visit.poller.reassignments, visit)
     if cluster is None or found is None:
         return Page("Reassignments", note)
+    may_change = visit.visitor.may_change
     partitions = sorted(found)
     bounds = paged(partitions, visit)
     rows: list[list[Content]] = []
@@ -30,6 +31,20 @@ def reassignments(visit: Visit) -> Page:
                 ids(moving.adding_replicas),
                 ids(moving.removing_replicas),
                 _progress(copied, total) if moving.adding_replicas else "nothing to copy",
+                *(
+                    [
+                        posting(
+                            visit.visitor,
+                            "Cancel",
+                            "change",
+                            "cancel",
+                            topic=partition.topic,
+                            partition=partition.partition,
+                        )
+                    ]
+                    if may_change
+                    else []
+                ),
             ]
         )
     return Page(
@@ -39,12 +54,15 @@ def reassignments(visit: Visit) -> Page:
             stale_note(visit.poller.brokers, visit) if found else None,
             table(
                 f"{counted(len(partitions), 'partition')} being moved",
-                ["Partition", "On", "To", "From", "Copied"],
+                ["Partition", "On", "To", "From", "Copied", *(["Cancel"] if may_change else [])],
                 rows,
                 "Nothing is being moved. `barnabas reassign` plans and begins a move.",
             ),
             pager(len(partitions), bounds, visit, "reassignments"),
-            tag("p", "Cancel one with `barnabas reassign cancel`: the console only reads.", class_="faint"),
+            posting(visit.visitor, "Cancel all of them", "change", "cancel") if partitions else None,
+            None
+            if may_change
+            else tag("p", "Cancel one with `barnabas reassign cancel`: this console only reads.", class_="faint"),
         ],
     )
 

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING
 
 from barnabas.console.charts import Line, lanes, line_chart
 from barnabas.console.html import Content, Html, fields, link, table, tag
-from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, search_field, stale_note
+from barnabas.console.pages.page import (
+    Page,
+    Visit,
+    int_of,
+    mark,
+    missing,
+    paged,
+    pager,
+    posting,
+    search_field,
+    stale_note,
+)
 from barnabas.console.words import clock, counted, ids, rate, size
 from barnabas.wire.topics import TopicPartition
 
@@ -124,7 +135,15 @@ def _topic(visit: Visit, cluster: Cluster, topic: TopicInfo) -> Page:
     return Page(
         f"Topic {name}",
         [
-            tag("p", link("All topics", "topics"), " ", link("Its records", "messages", query={"topic": name})),
+            tag(
+                "p",
+                link("All topics", "topics"),
+                " ",
+                link("Its records", "messages", query={"topic": name}),
+                " ",
+                _write_link(visit, topic),
+            ),
+            posting(visit.visitor, "Elect preferred leaders ...", "change", "elect", topic=name),
             stale_note(visit.poller.groups, visit),
             line_chart("Records written", "records / s", [Line(name, visit.poller.writes.of(f"topic {name}"))]),
             table(counted(len(partitions), "partition"), PARTITION_COLUMNS, rows),
@@ -158,6 +177,16 @@ def _partition(visit: Visit, partition: TopicPartition, info: PartitionInfo) -> 
         f"Partition {partition}",
         [
             tag("p", link(f"Topic {partition.topic}", "topics", partition.topic), " ", _records_link(partition)),
+            posting(
+                visit.visitor,
+                "Elect the preferred leader ...",
+                "change",
+                "elect",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+            if info.replicas and info.leader_id != info.replicas[0]
+            else None,
             fields(
                 [
                     ("Leader", _leader(info)),
@@ -215,3 +244,9 @@ def _from_to(before: str, after: str) -> str:
 
 def _records_link(partition: TopicPartition) -> Html:
     return link("Records", "messages", query={"topic": partition.topic, "partition": partition.partition})
+
+
+def _write_link(visit: Visit, topic: TopicInfo) -> list[Content]:
+    if not visit.visitor.may_change or topic.is_internal:
+        return []
+    return [" ", link("Write a record", "write", query={"topic": topic.name})]

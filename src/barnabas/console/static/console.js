@@ -38,8 +38,8 @@
       const field = document.getElementById("q");
       if (field) { event.preventDefault(); field.focus(); field.select(); }
     }
-    const page = document.querySelectorAll("nav a")[Number(event.key) - 1];
-    if (/^[1-9]$/.test(event.key) && page) page.click();
+    const page = [...document.querySelectorAll("nav a")].find((each) => each.dataset.key === event.key);
+    if (page) page.click();
   });
 
   // Fresh pages. Nothing moves under somebody who selects, or writes into a form.
@@ -50,9 +50,10 @@
   const isBusy = () => {
     const at = document.activeElement;
     const selection = document.getSelection();
-    return (at && main.contains(at) && at.matches("input, select")) || (selection && !selection.isCollapsed);
+    return (at && main.contains(at) && at.matches("input, select, textarea")) || (selection && !selection.isCollapsed);
   };
-  const where = (element) => element && element.getAttribute && element.getAttribute("href");
+  // A link is known by where it leads, a button by what its form sends.
+  const where = (element) => element && (element.getAttribute("href") || (element.form && element.form.outerHTML));
   const take = (text) => {
     const fresh = new DOMParser().parseFromString(text, "text/html");
     const other = fresh.getElementById("main");
@@ -66,7 +67,7 @@
     for (const id of opened) { const each = document.getElementById(id); if (each) each.open = true; }
     main.querySelectorAll(".scroll").forEach((each, place) => { each.scrollLeft = scrolled[place] || 0; });
     if (focused) {
-      const again = [...main.querySelectorAll("a")].find((each) => where(each) === focused);
+      const again = [...main.querySelectorAll("a, button")].find((each) => where(each) === focused);
       if (again) again.focus({ preventScroll: true });
     }
     document.title = fresh.title;
@@ -77,6 +78,8 @@
     if (document.visibilityState === "visible" && !isBusy()) {
       try {
         const response = await fetch(location.href, { cache: "no-store" });
+        // The session is over.
+        if (response.redirected) { location.reload(); return; }
         take(await response.text());
         seen = new Date();
         lost.hidden = true;

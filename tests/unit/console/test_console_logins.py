@@ -1,0 +1,221 @@
+"""The console's own login: hashes, guesses, sessions, and what is seen without one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+import pytest
+
+from barnabas.console import logins as logins_module
+from barnabas.console.http import Request
+from barnabas.console.logins import Logins, PasswordHash, TooManyError, read_users
+from barnabas.kernel.real_host import RealHost, run
+from tests.support.ports import free_port
+from tests.support.running_console import Answer, RunningConsole
+
+SALT = bytes(range(16))
+USERS = {"ada": PasswordHash(16, 1, 1, SALT, PasswordHash.of("", SALT).digest)}
+
+
+def cheap(password: str) -> PasswordHash:
+    """A hash that costs little."""
+    import hashlib
+
+    return PasswordHash(16, 1, 1, SALT, hashlib.scrypt(password.encode(), salt=SALT, n=16, r=1, p=1, dklen=32))
+
+
+def with_logins(body: Callable[[Logins], Awaitable[None]]) -> None:
+    async def on_host(host: RealHost) -> None:
+        await body(Logins(host, {"ada": cheap("right")}))
+
+    run(on_host, name="test")
+
+
+def of(logins: Logins, session_id: str) -> Request:
+    cookie = logins.cookie(session_id, Request("GET", ())).partition(";")[0]
+    return Request("GET", (), headers={"cookie": f"other=1; {cookie}"})
+
+
+def test_a_hash_is_read_as_it_is_written_and_knows_its_password() -> None:
+    made = PasswordHash.of("correct horse é", SALT)
+    assert PasswordHash.read(str(made)) == made
+    assert made.is_of("correct horse é")
+    assert not made.is_of("correct horse e")
+    assert not made.is_of("")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "secret", "scrypt$16384$8$1$AAAA", "md5$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAA",
+        "scrypt$16383$8$1$AAAAAAAAAAAAAAAAAAAAAA==$" + "A" * 44, "scrypt$1073741824$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAA",
+        "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "scrypt$16384$8$1$!$AAAA", "scrypt$-1$8$1$AAAA$AAAA",
+    ],
+)  # fmt: skip
+def test_a_hash_that_cannot_be_used_is_not_shown(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^line 1: the hash of ada cannot be used: ") as caught:
+        read_users(f"ada:{text}\n")
+    assert not text or text not in str(caught.value)
+
+
+def test_a_file_has_each_user_once() -> None:
+    line = f"ada:{cheap('x')}".replace("scrypt$16$1", "scrypt$16$1")
+    assert list(read_users(f"# who\n\n{line}\n")) == ["ada"]
+    with pytest.raises(ValueError, match="line 2: ada is there twice"):
+        read_users(f"{line}\n{line}\n")
+
+
+def test_a_session_begins_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(logins: Logins) -> None:
+        session_id = await logins.log_in("ada", "right")
+        assert session_id is not None
+        assert logins.session(of(logins, session_id)) == (session_id, "ada")
+        assert logins.session(of(logins, "0" * 64)) is None
+        assert logins.session(of(logins, "")) is None
+        assert logins.session(Request("GET", (), headers={"cookie": f"barnabas-console={session_id}"})) is None
+        logins.log_out(session_id)
+        assert logins.session(of(logins, session_id)) is None
+        monkeypatch.setattr(logins_module, "SESSION_SECONDS_MAX", -1.0)
+        over = await logins.log_in("ada", "right")
+        assert over is not None
+        assert logins.session(of(logins, over)) is None
+
+    with_logins(body)
+
+
+def test_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins_module, "SESSIONS_MAX", 3)
+
+    async def body(logins: Logins) -> None:
+        ids = [await logins.log_in("ada", "right") or "" for _ in range(5)]
+        assert [logins.session(of(logins, each)) is not None for each in ids] == [False, False, True, True, True]
+
+    with_logins(body)
+
+
+def test_cookies_are_out_of_reach_for_scripts_and_other_sites() -> None:
+    async def body(logins: Logins) -> None:
+        cookie = logins.cookie("abc", Request("GET", ()))
+        assert cookie.endswith("=abc; Path=/; HttpOnly; SameSite=Lax; Max-Age=43200")
+        assert logins.cookie("", Request("GET", (), headers={"x-forwarded-proto": "https"})).endswith("=0; Secure")
+
+    with_logins(body)
+
+
+@pytest.mark.parametrize(("name", "password"), [("ada", "wrong"), ("bob", "right"), ("", ""), ("ada", "x" * 5_000)])
+def test_a_wrong_guess_is_answered_late(name: str, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins_module, "FAILURE_SECONDS", 0.2)
+
+    async def body(logins: Logins) -> None:
+        began = time.monotonic()
+        assert await logins.log_in(name, password) is None
+        assert time.monotonic() - began > 0.19
+
+    with_logins(body)
+
+
+def test_who_hangs_up_makes_no_room_for_another_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins_module, "FAILURE_SECONDS", 30.0)
+    monkeypatch.setattr(logins_module, "WAIT_SECONDS_MAX", 0.1)
+
+    async def body(logins: Logins) -> None:
+        guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(4)]
+        await asyncio.sleep(0.05)
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+        with pytest.raises(TooManyError):
+            await logins.log_in("ada", "right")
+
+    with_logins(body)
+
+
+def test_failures_are_answered_later_the_more_there_are() -> None:
+    async def body(logins: Logins) -> None:
+        # White box: to wait for many of them would take minutes.
+        some: Any = logins
+        some._failures.extend([asyncio.get_running_loop().time()] * 20)
+        assert some._failure_seconds() == 3.0
+        some._failures.extend([asyncio.get_running_loop().time()] * 2_000)
+        assert len(some._failures) == 1_000
+        assert some._failure_seconds() == 8.0
+
+    with_logins(body)
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[RunningConsole]:
+    """A console with a login, of no cluster."""
+    with RunningConsole(f"127.0.0.1:{free_port()}", users={"ada": cheap("right")}, may_change=True) as running:
+        yield running
+
+
+def log_in(console: RunningConsole, password: str = "right", to: str = "/") -> Answer:
+    token = re.search(r'name="token" value="([0-9a-f]+)"', console.get("/login").text)
+    assert token is not None
+    return console.post("/login", {"token": token[1], "name": "ada", "password": password, "to": to})
+
+
+def session_of(answer: Answer) -> dict[str, str]:
+    return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/topics", "/messages?topic=a&partition=0", "/write", "/nope", "/topics/%0d%0aSet-Cookie%3a%20a=b"]
+)
+def test_without_a_session_every_page_leads_to_the_login(console: RunningConsole, path: str) -> None:
+    answer = console.get(path)
+    assert (answer.status, answer.text) == (303, "")
+    where, _, query = answer.headers["location"].partition("?")
+    assert where == "/login"
+    back = parse_qs(query).get("to", ["/"])[0]
+    assert unquote(back.replace("+", " ")) == unquote(path)
+    assert back.isprintable()
+    assert "set-cookie" not in answer.headers
+    assert console.get("/static/console.css").status == 200
+
+
+def test_a_login_leads_to_the_page_and_a_logout_ends_it(console: RunningConsole) -> None:
+    answer = log_in(console, to="/topics?q=a")
+    assert (answer.status, answer.headers["location"]) == (303, "/topics?q=a")
+    session = session_of(answer)
+    page = console.get("/topics", headers=session)
+    assert (page.status, "Log out ada" in page.words) == (200, True)
+    token = re.search(r'name="token" value="([0-9a-f]+)"', page.text)
+    assert token is not None
+    assert console.get("/login", headers=session).status == 303
+    # The token of nobody, or none, is not that of this session.
+    nobody = re.search(r'name="token" value="([0-9a-f]+)"', console.get("/login").text)
+    assert nobody is not None
+    assert console.post("/logout", {"token": nobody[1]}, headers=session).status == 403
+    assert console.post("/change/elect", {"token": token[1]}).headers["location"] == "/login"
+    out = console.post("/logout", {"token": token[1]}, headers=session)
+    assert (out.status, out.headers["location"]) == (303, "/login")
+    assert console.get("/topics", headers=session).status == 303
+
+
+def test_a_wrong_password_says_no_more_than_that(console: RunningConsole) -> None:
+    answer = log_in(console, "wrong")
+    assert answer.status == 403
+    assert "Name or password are wrong." in answer.words
+    assert "set-cookie" not in answer.headers
+    assert "wrong<" not in answer.text.replace("are wrong.<", "")
+
+
+@pytest.mark.parametrize(
+    "to",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "", "/a\r\nSet-Cookie: a=b", "javascript:alert(1)"],
+)
+def test_a_login_leads_to_no_other_site(console: RunningConsole, to: str) -> None:
+    assert log_in(console, to=to).headers["location"] == "/"
+
+
+def test_a_login_of_another_site_is_refused(console: RunningConsole) -> None:
+    fields = {"token": "", "name": "ada", "password": "right"}
+    assert console.post("/login", fields).status == 403
+    assert console.post("/login", fields, headers={"Origin": "http://evil.example"}).status == 403
