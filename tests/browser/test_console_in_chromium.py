@@ -35,6 +35,9 @@ PAGES = (
     "groups/delays",
     "reassignments",
     "transactions",
+    "configs",
+    "configs/topics/flights",
+    "configs/brokers/1",
     "messages?topic=flights&count=20",
     "messages?topic=airports",
 )

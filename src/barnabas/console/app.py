@@ -11,6 +11,7 @@ from barnabas.console.http import PLAIN, READS_ONLY, Request, Response
 from barnabas.console.logins import TooManyError
 from barnabas.console.pages.brokers import brokers
 from barnabas.console.pages.change import change, write
+from barnabas.console.pages.configs import configs
 from barnabas.console.pages.controller import controller
 from barnabas.console.pages.groups import groups
 from barnabas.console.pages.login import login_page
@@ -24,6 +25,7 @@ from barnabas.console.pages.transactions import transactions
 if TYPE_CHECKING:
     from barnabas.console.access import Access, Tokens
     from barnabas.console.changes import Changes
+    from barnabas.console.configs import ConfigReader
     from barnabas.console.logins import Logins
     from barnabas.console.poller import Poller
     from barnabas.console.records_read import RecordReader
@@ -54,6 +56,7 @@ class App:
         reader: RecordReader,
         access: Access,
         tokens: Tokens,
+        configs: ConfigReader,
         bootstrap: str,
         *,
         changes: Changes | None = None,
@@ -64,6 +67,7 @@ class App:
         self._reader = reader
         self._access = access
         self._tokens = tokens
+        self._configs = configs
         self._bootstrap = bootstrap
         self._changes = changes
         self._logins = logins
@@ -96,7 +100,7 @@ class App:
         self._poller.watch()
         visitor = Visitor(self._tokens.of(session_id), user, session_id, self._changes is not None)
         now_ms = self._poller.client.host.clock.time_ms()
-        visit = Visit(self._poller, self._reader, now_ms, rest, request.query, self._bootstrap, visitor)
+        visit = Visit(self._poller, self._reader, now_ms, rest, request.query, self._bootstrap, visitor, self._configs)
         if request.method == "POST":
             if section != "change" or self._changes is None:
                 return _said(405, READS_ONLY if self._changes is None else "no form of the console leads here")
@@ -110,6 +114,8 @@ class App:
     async def _page(self, visit: Visit, section: str, segments: tuple[str, ...]) -> Page:
         if section == "messages" and not visit.segments:
             return await messages(visit)
+        if section == "configs":
+            return await configs(visit)
         if section in _SECTIONS and (section or not visit.segments):
             return _SECTIONS[section](visit)
         return missing(f"There is no page /{'/'.join(segments)}.")

@@ -99,14 +99,14 @@ class Question(Generic[Result]):
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 value = await self._ask()
-        except (TimeoutError, ClientTimeoutError, RequestTimeoutError) as error:
-            self.error = str(error) or f"no answer within {self._timeout_seconds:g} s"
-        except (KafkaError, ConnectionError, UnsupportedVersionError, ProtocolError) as error:
-            self.error = str(error) or type(error).__name__
         except Exception as error:
-            # A mistake of ours: the other questions go on, and the page says that this one does not.
-            self._logger.exception("Asking for %s failed", self.name)
-            self.error = f"a mistake of the console: {type(error).__name__}"
+            self.error = failure(error)
+            if self.error == "":
+                self.error = f"no answer within {self._timeout_seconds:g} s"
+            if self.error is None:
+                # A mistake of ours: the other questions go on, and the page says that this one does not.
+                self._logger.exception("Asking for %s failed", self.name)
+                self.error = f"a mistake of the console: {type(error).__name__}"
         else:
             self.value = value
             self.error = None
@@ -114,3 +114,12 @@ class Question(Generic[Result]):
             self.answered_ms = self._host.clock.time_ms()
             self.took_seconds = self._host.loop.time() - began
             self._costs.append(self.took_seconds if self._cost is None else self._cost(value))
+
+
+def failure(error: Exception) -> str | None:
+    """Why a question is not answered, in words, which are empty for a time-out; None for a mistake of ours."""
+    if isinstance(error, TimeoutError | ClientTimeoutError | RequestTimeoutError):
+        return str(error)
+    if isinstance(error, KafkaError | ConnectionError | UnsupportedVersionError | ProtocolError):
+        return str(error) or type(error).__name__
+    return None

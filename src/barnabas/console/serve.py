@@ -13,6 +13,7 @@ from barnabas.client.settings import ClientSettings
 from barnabas.console.access import Access, Tokens
 from barnabas.console.app import App
 from barnabas.console.changes import Changes
+from barnabas.console.configs import ConfigReader
 from barnabas.console.http import HttpServer
 from barnabas.console.logins import Logins, PasswordHash
 from barnabas.console.poller import Poller
@@ -59,11 +60,13 @@ async def serve(
     )
     client = Client(host, settings, logger)
     poller = Poller(client, pace=pace)
+    configs = ConfigReader(client, pace=pace)
     app = App(
         poller,
         RecordReader(client),
         Access(address, names),
         Tokens(host.entropy(32)),
+        configs,
         ", ".join(servers),
         changes=Changes(client, on_change) if may_change else None,
         logins=None if users is None else Logins(host, users),
@@ -77,6 +80,7 @@ async def serve(
         await poller.run()
     finally:
         await server.stop()
+        await configs.close()
         await poller.close()
         await client.close()
 

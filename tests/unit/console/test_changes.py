@@ -160,11 +160,12 @@ def test_preferred_leaders_are_elected(cluster: KafkaCluster, console: RunningCo
     wait_until(lambda: len(cluster.in_sync_replicas("flights", 0)) == 3, "all are in sync", 30)
     assert cluster.leader("flights", 0) != first
     console.wait_for("/topics/flights/0", "Elect the preferred leader")
+    wait_until(lambda: post(console, "elect", topic="flights", partition="0").status == 200, "the console knows", 30)
     asked = post(console, "elect", topic="flights", partition="0")
     assert f"flights-0 is led by broker {first} instead of broker" in asked.words
     assert "flights-1" not in asked.words
     assert "1 partition got the preferred leader." in confirmed(console, asked).words
-    assert cluster.leader("flights", 0) == first
+    wait_until(lambda: cluster.leader("flights", 0) == first, "it leads", 30)
     console.wait_for("/topics/flights/0", without="Elect the preferred leader")
     refused = post(console, "elect", topic="flights", partition="0")
     assert (refused.status, "There is nothing to elect" in refused.words) == (400, True)
@@ -193,7 +194,7 @@ def test_a_move_is_cancelled(cluster: KafkaCluster, console: RunningConsole) -> 
         asked = post(console, "cancel", topic="moved", partition="0")
         assert f"moved-0 stays on brokers {controller}; what brokers {target} have copied is deleted." in asked.words
         assert "1 move cancelled." in confirmed(console, asked).words
-        assert cluster.replicas("moved") == (controller,)
+        wait_until(lambda: cluster.replicas("moved") == (controller,), "it is as it was", 30)
         console.wait_for("/reassignments", "Nothing is being moved.", without="Cancel all")
         assert post(console, "cancel", topic="moved", partition="0").status == 400
         assert post(console, "cancel").status == 400

@@ -31,7 +31,7 @@ def page_at(name: str, address: str) -> Page:
     request = parse(f"GET {urljoin('/', address)} HTTP/1.1".encode("ascii"))
     assert request.segments[0] == "groups"
     unused: Any = None
-    return groups(Visit(poller, unused, 0, request.segments[1:], request.query, "h:1", Visitor("")))
+    return groups(Visit(poller, unused, 0, request.segments[1:], request.query, "h:1", Visitor(""), unused))
 
 
 def link_of(page: Page, label: str) -> str:

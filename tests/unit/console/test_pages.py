@@ -26,6 +26,7 @@ PAGES = (
     GROUP_PATH,
     "/reassignments",
     "/transactions",
+    "/configs",
     "/messages",
     "/messages?topic=flights",
     "/messages?topic=flights&partition=1",
@@ -66,27 +67,28 @@ class _Checked(html.parser.HTMLParser):
             self.wrong.append(f"</{tag}>")
 
 
-def _checked(text: str) -> _Checked:
-    checked = _Checked()
-    checked.feed(text)
-    assert checked.wrong == []
-    assert checked.open == []
-    assert len(checked.ids) == len(set(checked.ids))
-    return checked
+def checked(text: str) -> _Checked:
+    """A page, which is well-formed, and runs nothing of others."""
+    found = _Checked()
+    found.feed(text)
+    assert found.wrong == []
+    assert found.open == []
+    assert len(found.ids) == len(set(found.ids))
+    return found
 
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_well_formed_and_runs_nothing_of_others(console: RunningConsole, path: str) -> None:
     answer = console.get(path)
     assert answer.status == 200
-    _checked(answer.text)
+    checked(answer.text)
     assert EVIL not in answer.text
     assert "only reads" in answer.text
     assert "stale" not in answer.text
 
 
 def test_every_link_of_every_page_leads_somewhere(console: RunningConsole) -> None:
-    links = set().union(*(_checked(console.get(path).text).links for path in PAGES))
+    links = set().union(*(checked(console.get(path).text).links for path in PAGES))
     assert {"/topics/flights/1", "/brokers/3", GROUP_PATH} <= links
     wrong = [each for each in sorted(links) if not each.startswith("#") and console.get(each).status != 200]
     assert wrong == []
@@ -97,7 +99,7 @@ def test_every_link_of_every_page_leads_somewhere(console: RunningConsole) -> No
     [
         "/nope", "/brokers/9", "/brokers/x", "/topics/none", "/topics/flights/2", "/topics/flights/-1", "/groups/none",
         "/messages?topic=none", "/messages?topic=flights&partition=7", "/static/nope.css", "/static/../http.py",
-        "/messages/flights", f"/topics/{quote(EVIL, safe='')}",
+        "/messages/flights", "/write", "/change/do", "/login", f"/topics/{quote(EVIL, safe='')}",
     ],
 )  # fmt: skip
 def test_what_is_not_there(console: RunningConsole, path: str) -> None:

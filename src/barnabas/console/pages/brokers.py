@@ -127,7 +127,9 @@ def _one(visit: Visit, cluster: Cluster, node_id: int) -> Page:
     return Page(
         f"Broker {node_id}",
         [
-            tag("p", link("All brokers", "brokers")),
+            tag("p", link("All brokers", "brokers"), " ", link("Its configs", "configs", "brokers", node_id))
+            if node_id in cluster.brokers
+            else tag("p", link("All brokers", "brokers")),
             fields(
                 [
                     ("State", state),

@@ -11,6 +11,7 @@ from barnabas.console.question import Question
 from barnabas.console.words import clock, counted, span
 
 if TYPE_CHECKING:
+    from barnabas.console.configs import ConfigReader
     from barnabas.console.poller import Poller
     from barnabas.console.records_read import RecordReader
 
@@ -26,6 +27,7 @@ MENU: Final = (
     ("Reassignments", "reassignments"),
     ("Transactions", "transactions"),
     ("Messages", "messages"),
+    ("Configs", "configs"),
 )
 KEYS: Final = "1234567890a"[: len(MENU)]
 THEME_BUTTON: Final = tag(
@@ -56,6 +58,7 @@ class Visit:
     query: Mapping[str, str]
     bootstrap: str
     visitor: Visitor
+    configs: ConfigReader
 
 
 @dataclass(frozen=True, slots=True)

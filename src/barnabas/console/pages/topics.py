@@ -141,6 +141,8 @@ def _topic(visit: Visit, cluster: Cluster, topic: TopicInfo) -> Page:
                 " ",
                 link("Its records", "messages", query={"topic": name}),
                 " ",
+                link("Its configs", "configs", "topics", name),
+                " ",
                 _write_link(visit, topic),
             ),
             posting(visit.visitor, "Elect preferred leaders ...", "change", "elect", topic=name),
