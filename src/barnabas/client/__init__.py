@@ -11,8 +11,8 @@ simulator.
 
 A `Client` holds what its users share: what is known of the cluster (`metadata`, `cluster`), and the connections, by
 broker and lane (`client`). `admin` over `config_admin` and `group_admin`; `broker_views`; `producer` over `batches`
-and `producer_sender`; `consumer` over `positions`, `fetcher`, `fetch_session` and `offset_lookup`; `group_member` over
-`assignors`, `subscription_bytes` and `group_coordinator`.
+and `producer_sender`, and `transactional_producer` over it; `consumer` over `positions`, `fetcher`, `fetch_session` and
+`offset_lookup`; `group_member` over `assignors`, `subscription_bytes` and `group_coordinator`, a `coordinator`.
 
-Absent: transactions as a producer (a consumer can read committed records only), KIP-848 groups, TLS.
+Absent: KIP-848 groups, TLS.
 """

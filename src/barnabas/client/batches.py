@@ -14,6 +14,9 @@ again is written once, and nothing is written out of order (KIP-98). The rules h
   epoch from sequence 0 (KIP-360), which also fences what may still be on its way. Epochs are counted per partition:
   leaders keep the state of producers per partition, and only transactions need one epoch for all.
 
+In a transaction all partitions have the epoch of the transaction, which nobody but the coordinator raises. So there a
+sequence that can never be written ends the transaction: nothing of it counts, and the next one has another epoch.
+
 Without idempotence a leader takes whatever comes. So one batch of a partition is on its way at a time: what has to be
 sent again may be written twice, but not behind what was sent after it.
 """
@@ -29,6 +32,7 @@ from barnabas.client.errors import DeliveryTimeoutError
 from barnabas.client.records import RecordMetadata
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.batch_formats import read_records
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_batch import increment_sequence, set_producer
 from barnabas.wire.record_builder import RecordBatchBuilder, RecordBatchFullError
 from barnabas.wire.record_columns import OFFSETS_OF_TWO_BYTES, append_column
@@ -148,10 +152,15 @@ class ProducerBatch:
 class PartitionQueue:
     """The batches of one partition, in order. The caller decides when to send, and says what became of it."""
 
-    def __init__(self, partition: TopicPartition, settings: ProducerSettings) -> None:
+    def __init__(
+        self, partition: TopicPartition, settings: ProducerSettings, *, is_transactional: bool = False
+    ) -> None:
         self.partition = partition
         self.identity: ProducerIdentity | None = None
         """Given by the producer when `needs_identity`."""
+        self.failure: Exception | None = None
+        """Why the transaction cannot be committed: of what was given up, the first."""
+        self._is_transactional = is_transactional
         self._settings = settings
         self._made = 0
         self._numbered = 0
@@ -165,6 +174,10 @@ class PartitionQueue:
         self._in_flight: list[ProducerBatch] = []
         # Without sequences nothing keeps the leader from taking what is sent behind a batch that has to be sent again.
         self._in_flight_max = settings.in_flight_max if settings.idempotent else 1
+
+    def leave_transaction(self) -> None:
+        """The transaction has ended with everything acknowledged; the partition has to be admitted to the next one."""
+        self.identity = None
 
     # Adding.
 
@@ -333,7 +346,7 @@ class PartitionQueue:
         batch.is_refused = True
         self.send_again(batch, retry_at, is_uncertain=False)
         if is_first or is_fenced:
-            self._is_broken = True
+            self._break(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"the leader of {self.partition}"))
         if is_fenced:
             self.identity = None
             self._is_established = False
@@ -347,14 +360,17 @@ class PartitionQueue:
             self._queue.remove(batch)
             if batch.data is None:
                 self._builder = None
-        if batch.identity is not None:
-            self._is_broken = True
+        if batch.identity is not None or self._is_transactional:
+            self._break(error)
         batch.fail(error)
 
     def split(self, batch: ProducerBatch) -> bool:
-        """A batch in flight was too large for the topic: its halves take its place. False if it has one record only."""
+        """A batch in flight was too large for the topic: its halves take its place. False if it has one record only.
+
+        False in a transaction too: what is behind it has its sequences already.
+        """
         count = batch.record_count
-        if count == 1 or batch.data is None:
+        if count == 1 or batch.data is None or self._is_transactional:
             return False
         self._in_flight.remove(batch)
         records = list(read_records(batch.data, verify=False))
@@ -385,13 +401,13 @@ class PartitionQueue:
         """
         lost, self._lost = self._lost, []
         for batch in lost:
-            batch.fail(
-                DeliveryTimeoutError(
-                    f"{batch.record_count} records for {self.partition} may or may not have been written: the leader "
-                    "refuses them, and has what was sent after them",
-                    may_be_written=True,
-                )
+            error = DeliveryTimeoutError(
+                f"{batch.record_count} records for {self.partition} may or may not have been written: the leader "
+                "refuses them, and has what was sent after them",
+                may_be_written=True,
             )
+            self._break(error)
+            batch.fail(error)
             yield batch
         while self._queue and self._queue[0].expires_at <= now:
             batch = self._queue[0]
@@ -425,6 +441,12 @@ class PartitionQueue:
         return failed
 
     # Inside.
+
+    def _break(self, error: Exception) -> None:
+        """A sequence will never be written."""
+        self._is_broken = True
+        if self._is_transactional and self.failure is None:
+            self.failure = error
 
     def _lose_refused(self) -> None:
         """What was refused, is uncertain, and lies before what the leader has, is there or will never be known."""
@@ -464,13 +486,21 @@ class PartitionQueue:
         self._next_sequence = increment_sequence(self._next_sequence, batch.record_count)
         if batch.attempts:
             batch.data = bytearray(batch.data)
-        set_producer(batch.data, identity.producer_id, identity.epoch, batch.base_sequence)
+        set_producer(
+            batch.data,
+            identity.producer_id,
+            identity.epoch,
+            batch.base_sequence,
+            is_transactional=self._is_transactional,
+        )
 
     def _next(self) -> ProducerBatch | None:
         """The batch to be sent next. After a gap those come first that are uncertain, since the answer to the same
         sequence tells what became of them; when all of them were refused, and nothing behind them was taken, they are
         not in the log, and a new epoch begins.
         """
+        if self._is_broken and self._is_transactional:
+            return None
         if self._is_broken:
             for batch in self._queue:
                 if batch.identity is not None and batch.is_uncertain and not batch.is_refused:

@@ -39,6 +39,21 @@ class DeliveryTimeoutError(ClientTimeoutError):
         self.may_be_written = may_be_written
 
 
+class ProducerFencedError(ClientError):
+    """The transactional id is another producer's now, or its coordinator has ended the transaction, which took longer
+    than `transaction.timeout.ms`, or has forgotten the id. Nothing that was not committed counts.
+    """
+
+    def __init__(self, message: str, code: ErrorCode) -> None:
+        """`code` is what the coordinator said."""
+        super().__init__(message)
+        self.code = code
+
+
+class TransactionFailedError(ClientError):
+    """The transaction cannot be committed: abort it. What stood in the way is `__cause__`."""
+
+
 class BufferFullError(ClientTimeoutError):
     """No room for a record within `max_block_ms`: the brokers take less than is sent."""
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.cluster import BrokerNode
+from barnabas.client.coordinator import Coordinator, KeyType
 from barnabas.client.errors import CommitFailedError
 from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.subscription_bytes import by_topic
 from barnabas.link.errors import RequestTimeoutError
-from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
-from barnabas.wire.messages import FindCoordinatorRequest, OffsetCommitRequest, OffsetFetchRequest
-from barnabas.wire.sentinels import NO_BROKER
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import OffsetCommitRequest, OffsetFetchRequest
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from barnabas.client.connections import Lane
 
 NO_GENERATION: Final = -1
-_GROUP: Final = 0
-_COORDINATOR_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
@@ -35,49 +32,12 @@ class Membership:
     group_instance_id: str | None = None
 
 
-class GroupCoordinator:
+class GroupCoordinator(Coordinator):
     """Requests to whichever broker coordinates one group now."""
 
     def __init__(self, client: Client, lane: Lane, group_id: str) -> None:
+        super().__init__(client, lane, group_id, KeyType.GROUP)
         self.group_id = group_id
-        self._client = client
-        self._lane = lane
-        self._node: BrokerNode | None = None
-
-    @property
-    def node_id(self) -> int:
-        """The broker that coordinates the group, as far as is known; -1 when it has to be looked for."""
-        return NO_BROKER if self._node is None else self._node.node_id
-
-    async def ask(self, message: Any, timeout_ms: float | None = None, lane: Lane | None = None) -> Any:
-        """One request to the coordinator, which is looked for first where it is not known. A `lane` of its own is for a
-        request that may wait long.
-
-        Raises as `Client.ask` does, and KafkaError when nobody coordinates the group now. After a lost connection, and
-        after `moved`, the coordinator is looked for again.
-        """
-        client = self._client
-        limit_ms = client.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        ends_at = client.host.loop.time() + limit_ms / 1_000
-        node = self._node
-        if node is None:
-            node = self._node = await self._find(min(limit_ms, client.settings.request_timeout_ms))
-        left_ms = max(1.0, (ends_at - client.host.loop.time()) * 1_000)
-        try:
-            return await client.ask(node, self._lane if lane is None else lane, message, left_ms)
-        except (ConnectionError, RequestTimeoutError):
-            self.moved()
-            raise
-
-    def moved(self) -> None:
-        """The coordinator is another broker now, or cannot be reached."""
-        self._node = None
-
-    def check(self, code: int, what: str) -> None:
-        """Raises KafkaError for a code of an answer, and looks for the coordinator again where the code says so."""
-        if code in _COORDINATOR_MOVED:
-            self.moved()
-        raise_for_code(code, f"{what} of group {self.group_id}")
 
     async def commit(
         self,
@@ -173,15 +133,6 @@ class GroupCoordinator:
                 ErrorCode.for_code(code),
             )
         self.check(code, f"commit of {partition}")
-
-    async def _find(self, timeout_ms: float) -> BrokerNode:
-        request = FindCoordinatorRequest(key_type=_GROUP, coordinator_keys=[self.group_id])
-        response = await self._client.ask_any(lambda node: self._client.ask(node, self._lane, request, timeout_ms))
-        for answer in response.coordinators:
-            if answer.key == self.group_id:
-                raise_for_code(answer.error_code, f"coordinator of group {self.group_id}")
-                return BrokerNode(answer.node_id, answer.host, answer.port)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker answers for group {self.group_id}")
 
 
 def _offset_to_commit(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequest.OffsetCommitRequestPartition:

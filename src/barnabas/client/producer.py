@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 from barnabas.client.batches import PartitionQueue, ProducerIdentity
 from barnabas.client.errors import BufferFullError, ClientClosedError
@@ -35,11 +35,30 @@ _HEADER_OVERHEAD_BYTES: Final = 10
 _INT32_MAX: Final = 2**31 - 1
 
 
+class Transaction(Protocol):
+    """What a producer needs of the transaction that its records belong to."""
+
+    @property
+    def transactional_id(self) -> str: ...
+
+    async def admit(self, partitions: Sequence[TopicPartition]) -> ProducerIdentity:
+        """Takes partitions into the transaction: before that their leaders refuse its records."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """The transaction cannot be committed any more."""
+        ...
+
+
 class Producer:
     """A producer; use it as a context, or `close` it. The order of the calls of `send` holds within a partition."""
 
-    def __init__(self, client: Client, settings: ProducerSettings | None = None) -> None:
+    def __init__(
+        self, client: Client, settings: ProducerSettings | None = None, transaction: Transaction | None = None
+    ) -> None:
+        """With a `transaction`, every record is one of it: that is `TransactionalProducer`'s matter."""
         self.settings = settings or ProducerSettings()
+        self._transaction = transaction
         self.retries = 0
         """How many batches were sent again."""
         self._client = client
@@ -58,6 +77,21 @@ class Producer:
         self._progress = asyncio.Event()
         self._closed = False
         self._stop_listening = client.metadata.add_listener(self.dispatch)
+
+    @property
+    def transactional_id(self) -> str | None:
+        """Whose transactions the records belong to."""
+        return None if self._transaction is None else self._transaction.transactional_id
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why the transaction cannot be committed: the first record of it that was given up."""
+        return next((queue.failure for queue in self._queues.values() if queue.failure is not None), None)
+
+    def leave_transaction(self) -> None:
+        """The transaction has ended with everything acknowledged: what is sent from now on belongs to the next one."""
+        for queue in self._queues.values():
+            queue.leave_transaction()
 
     @property
     def buffered_bytes(self) -> int:
@@ -253,7 +287,9 @@ class Producer:
     def _queue(self, partition: TopicPartition) -> PartitionQueue:
         queue = self._queues.get(partition)
         if queue is None:
-            queue = self._queues[partition] = PartitionQueue(partition, self.settings)
+            is_transactional = self._transaction is not None
+            queue = PartitionQueue(partition, self.settings, is_transactional=is_transactional)
+            self._queues[partition] = queue
         return queue
 
     def _news(self, queue: PartitionQueue, now: float) -> None:
@@ -320,6 +356,8 @@ class Producer:
         """Gives up what is too old and not in flight."""
         for batch in queue.expire(self._client.host.loop.time()):
             self.released(batch.size_bytes)
+        if self._transaction is not None and queue.failure is not None:
+            self._transaction.failed(queue.failure)
 
     # Inside.
 
@@ -342,7 +380,22 @@ class Producer:
 
     def _identify(self) -> None:
         if self._identifying is None:
-            self._identifying = self._client.host.loop.create_task(self._get_identity(), name="producer id")
+            identified = self._get_identity() if self._transaction is None else self._admit(self._transaction)
+            self._identifying = self._client.host.loop.create_task(identified, name="producer id")
+
+    async def _admit(self, transaction: Transaction) -> None:
+        """Takes all partitions that have something to send into the transaction."""
+        try:
+            while queues := [queue for queue in self._queues.values() if queue.needs_identity]:
+                identity = await transaction.admit([queue.partition for queue in queues])
+                for queue in queues:
+                    queue.identity = identity
+        except Exception as error:  # noqa: BLE001 - whatever it is, the transaction cannot go on
+            transaction.failed(error)
+        finally:
+            self._identifying = None
+            if not self._closed:
+                self._client.host.loop.call_soon(self.dispatch)
 
     async def _get_identity(self) -> None:
         """Asks for a producer id, for as long as it takes, and gives it to all partitions that need one."""

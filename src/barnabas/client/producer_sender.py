@@ -42,6 +42,11 @@ class BatchOwner(Protocol):
     def settings(self) -> ProducerSettings: ...
 
     @property
+    def transactional_id(self) -> str | None:
+        """Whose transactions the batches belong to; None where there are none."""
+        ...
+
+    @property
     def is_flushing(self) -> bool:
         """Whether what is not full is to be sent too."""
         ...
@@ -165,7 +170,7 @@ class NodeSender:
             data = ProduceRequest.PartitionProduceData(index=queue.partition.partition, records=batch.data)
             topics.setdefault(queue.partition.topic, []).append(data)
         request = ProduceRequest(
-            transactional_id=None,
+            transactional_id=self._producer.transactional_id,
             acks=settings.acks,
             timeout_ms=self._client.settings.request_timeout_ms,
             topic_data=[

@@ -43,6 +43,7 @@ _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
+_ATTRIBUTES_LOW_AT: Final = 22
 _PRODUCER_AT: Final = 43
 _OFFSET: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
@@ -159,9 +160,15 @@ def set_checksum(batch: bytearray) -> None:
     _CRC.pack_into(batch, _CRC_AT, crc.crc32c(memoryview(batch)[CHECKSUMMED_FROM:]))
 
 
-def set_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Sets whose batch it is, in a batch that fills its buffer, and the checksum."""
+def set_producer(
+    batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, *, is_transactional: bool = False
+) -> None:
+    """Sets whose batch it is, in a batch that fills its buffer, and the checksum; also that it belongs to that
+    producer's transaction.
+    """
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    if is_transactional:
+        batch[_ATTRIBUTES_LOW_AT] |= ATTRIBUTE_TRANSACTIONAL
     set_checksum(batch)
 
 

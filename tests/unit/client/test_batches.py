@@ -88,10 +88,18 @@ class Fates:
 class Sender:
     """Sends what a queue has, over a network that loses requests and answers."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seed: int, *, is_idempotent: bool = True) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seed: int,
+        *,
+        is_idempotent: bool = True,
+        is_transactional: bool = False,
+    ) -> None:
         self.random = Random(seed)
         self.loop = loop
-        self.queue = PartitionQueue(PARTITION, dataclasses.replace(SMALL, idempotent=is_idempotent))
+        settings = dataclasses.replace(SMALL, idempotent=is_idempotent)
+        self.queue = PartitionQueue(PARTITION, settings, is_transactional=is_transactional)
         self.queue.identity = IDENTITY if is_idempotent else None
         self.leader = Leader() if is_idempotent else CarelessLeader()
         self.now = 0.0
@@ -209,6 +217,41 @@ def test_what_was_given_up_is_written_once_or_not_at_all_and_nothing_else_suffer
             assert isinstance(error, DeliveryTimeoutError)
             assert error.may_be_written or value not in sender.leader.values
     assert any(future.exception() for future in sender.futures.values()) or seed, "some seed gives up something"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_transaction_has_one_epoch_and_all_of_it_is_written_or_it_fails(
+    loop: asyncio.AbstractEventLoop, seed: int
+) -> None:
+    sender = Sender(loop, seed, is_transactional=True)
+    sent: list[ProducerBatch] = []
+    for step in range(150):
+        sender.now = step * 0.05 * (seed % 2)
+        sender.step(loses=0.3)
+        sent += sender.on_the_way
+    while sender.on_the_way or (sender.queue.failure is None and not sender.queue.is_empty):
+        sender.send()
+        if sender.on_the_way:
+            sender.answer(loses=0.0)
+        list(sender.queue.expire(sender.now))
+    headers = [read_batch_header(batch.data or b"") for batch in sent]
+    assert all(header.is_transactional and header.producer_epoch == 0 for header in headers)
+    is_whole = all(future.done() and future.exception() is None for future in sender.futures.values())
+    assert is_whole == (sender.queue.failure is None)
+    if is_whole:
+        assert sender.leader.values == list(sender.futures)
+    else:
+        assert sender.queue.ready_at(sender.now, is_flushing=True) is None, "nothing is sent behind a gap"
+    assert is_whole == (seed % 2 == 0), "what is sent again does no harm, and what is given up fails the transaction"
+
+
+def test_what_is_given_up_before_it_was_sent_fails_the_transaction_too(loop: asyncio.AbstractEventLoop) -> None:
+    sender = Sender(loop, 1, is_transactional=True)
+    sender.queue.leave_transaction()
+    sender.add(1)
+    assert sender.queue.needs_identity
+    assert list(sender.queue.expire(2.0))
+    assert isinstance(sender.queue.failure, DeliveryTimeoutError)
 
 
 @pytest.mark.parametrize("seed", range(120))
