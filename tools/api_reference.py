@@ -85,6 +85,7 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     ("A cluster for tests", "testing/kafka_cluster.py", ("KafkaCluster",)),
     ("A cluster in virtual time", "testing/simulated_cluster.py", ("SimulatedCluster",)),
+    ("Pipelines in tests", "testing/real_pipelines.py", ("PipelineTester", "PipelineOutput")),
     ("Instead of testcontainers", "testing/kafka_container.py", ("KafkaContainer",)),
     ("A simulated world", "testing/simulation.py", ("Simulation",)),
     ("A simulated cluster", "testing/cluster_simulation.py", ("simulate",)),

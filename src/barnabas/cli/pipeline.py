@@ -102,6 +102,27 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
     sys.exit(ExitStatus.DONE)
 
 
+@command.command(name="test")
+@file_argument
+@click.option(
+    "--tests", type=click.Path(path_type=Path), metavar="PATH", help="Tests, if not in FILE's NAME.test.yaml."
+)
+@click.option("--only", metavar="TEXT", help="Run the tests that have this in their name.")
+@click.option("--junit", type=click.Path(path_type=Path), metavar="PATH", help="Write the outcome as JUnit's XML, too.")
+@json_option
+def test(path: Path, tests: Path | None, only: str | None, junit: Path | None, as_json: bool) -> None:
+    """Run the tests beside the pipeline in FILE: rows in and rows expected, on Spark, without brokers.
+
+    delays.yaml has its tests in delays.test.yaml. All of the pipeline is run but the topics: decoding, steps,
+    watermarks, dead letters, and how rows are written. The exit status is 1 when a test fails.
+    """
+    with _exiting(), interrupted_by_signals():
+        from barnabas.cli.pipeline_cases import run_tests
+
+        have_passed = run_tests(path, tests, only, junit, as_json)
+    sys.exit(ExitStatus.DONE if have_passed else ExitStatus.FAILED)
+
+
 @command.command(name="run")
 @file_argument
 @click.option("--once", is_flag=True, help="Process what is in the topics now, then end.")
@@ -229,7 +250,7 @@ def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
     jars = resolve_connector(java, jars_directory, say)
     say("Spark looks at names and types ...")
     with tempfile.TemporaryDirectory(prefix="barnabas-check-") as logs:
-        options = SparkOptions(java, jars, log_directory=Path(logs), name=pipeline.name)
+        options = SparkOptions(java, jars, log_directory=Path(logs), name=pipeline.name, is_short=True)
         with spark_session(options) as session:
             check_with_spark(pipeline, session)
 

@@ -86,7 +86,8 @@ class JvmOptions:
     """How to start it: `jars` besides Spark's own, and a directory of its own for logs and what it writes meanwhile.
 
     `log_directory` gets `spark.log` (warnings and errors, bounded) and `jvm.log` (what Java itself prints).
-    `kept_open` are descriptors that the process inherits.
+    `kept_open` are descriptors that the process inherits. `is_short`: it lives for a minute or so, and is not to spend
+    its time on compiling code as fast as can be.
     """
 
     java: Java
@@ -94,6 +95,7 @@ class JvmOptions:
     log_directory: Path
     memory_bytes: int
     kept_open: tuple[int, ...] = ()
+    is_short: bool = False
 
     @property
     def log_path(self) -> Path:
@@ -151,6 +153,7 @@ def _command(options: JvmOptions, log_settings: Path) -> list[str]:
         f"-Xmx{options.memory_bytes // _MEBIBYTE}m",
         # Two cores have no time to spare for a collector that runs beside the work.
         "-XX:+UseParallelGC",
+        *(("-XX:TieredStopAtLevel=1",) if options.is_short else ()),
         # Its file in /tmp would outlive a process that is killed.
         "-XX:-UsePerfData",
         *MODULE_OPTIONS,

@@ -41,6 +41,7 @@ class SparkOptions:
     """What a session needs: a Java, the jars besides Spark's own, a directory of its own for logs, and a name.
 
     `kept_open` are descriptors that Spark's process is to have, such as that of a lock that lasts as long as it does.
+    `is_short` is for what is done in a minute, as a check.
     """
 
     java: Java
@@ -48,6 +49,7 @@ class SparkOptions:
     log_directory: Path
     name: str
     kept_open: tuple[int, ...] = ()
+    is_short: bool = False
 
     @property
     def log_path(self) -> Path:
@@ -63,7 +65,9 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
     RunStopped when `stop` is set before its process is there.
     """
     pyspark_version()
-    jvm = JvmOptions(options.java, options.jars, options.log_directory, driver_memory_bytes(), options.kept_open)
+    jvm = JvmOptions(
+        options.java, options.jars, options.log_directory, driver_memory_bytes(), options.kept_open, options.is_short
+    )
     try:
         jvm.log_directory.mkdir(parents=True, exist_ok=True)
         with running_jvm(jvm, stop) as (port, secret), _environment(port, secret):

@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 BAD_RECORD = "barnabas-bad-record:"
 """Begins the message of the error of a record that cannot be read; a JSON object follows, see `_refusal`."""
 
+RECORD_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+}
+"""The columns of Spark's Kafka source that are used here, with their types in DDL."""
+
 ROW_BYTES_MAX = 32 * 1024 * 1024
 """The largest record that is written, key and value; a broker takes no request that is larger than 100 MiB."""
 
@@ -40,15 +50,6 @@ _DECODED = "_barnabas_decoded"
 _FITS = "_barnabas_fits"
 _RAW = "_barnabas_raw"
 _NEWEST = "_barnabas_newest"
-# The columns of Spark's Kafka source that are used here, with their types.
-_RECORD_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,6 @@ def table_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> D
     Within a partition the newest is that of the highest offset, as compaction has it; of a key in several partitions
     (their number was raised) it is that of the newest timestamp. A record without a key is refused.
     """
-    from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
-
     options = {
         **kafka.reading,
         "subscribe": source.topic,
@@ -123,9 +122,16 @@ def table_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> D
         "endingOffsets": "latest",
         "failOnDataLoss": "false",  # compaction and retention take away old records while it is read
     }
-    records = session.read.format("kafka").options(**options).load().select(*_RECORD_TYPES)
+    return newest_rows(session.read.format("kafka").options(**options).load(), source)
+
+
+def newest_rows(records: DataFrame, source: Source) -> DataFrame:
+    """What `table_frame` makes of all records of a topic."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    records = records.select(*RECORD_TYPES)
     keyed = _checked(records, F.col("key").isNotNull(), "no key")
-    newest = F.struct(*_RECORD_TYPES)
+    newest = F.struct(*RECORD_TYPES)
     in_partition = keyed.groupBy("key", "partition").agg(F.max_by(newest, "offset").alias(_NEWEST))
     by_time = F.struct(f"{_NEWEST}.timestamp", "partition")
     of_all = in_partition.groupBy("key").agg(F.max_by(F.col(_NEWEST), by_time).alias(_NEWEST))
@@ -136,7 +142,7 @@ def empty_frame(session: SparkSession, source: Source) -> DataFrame:
     """A frame as that of the source, names, types and all, without a topic behind it: for checking."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = [F.lit(None).cast(kind).alias(name) for name, kind in _RECORD_TYPES.items()]
+    columns = [F.lit(None).cast(kind).alias(name) for name, kind in RECORD_TYPES.items()]
     if source.read is ReadMode.TABLE:
         return decoded(session.range(0).select(*columns), source)
     return decoded(session.readStream.format("rate").load().select(*columns), source)

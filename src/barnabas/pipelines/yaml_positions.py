@@ -5,8 +5,9 @@ Only the tree of nodes is made (PyYAML's `compose`), never objects of Python, so
 
 from __future__ import annotations
 
+import base64
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import yaml
 
 FILE_BYTES_MAX: Final = 256 * 1024
+VALUES_MAX: Final = 200_000
+"""How many values a file may have once its aliases are followed: a short file can name very many."""
 _TAG_PREFIX: Final = "tag:yaml.org,2002:"
 _KIND_NAMES: Final = {
     "str": "text",
@@ -27,6 +30,36 @@ _KIND_NAMES: Final = {
     "null": "nothing",
     "map": "a block of keys",
     "seq": "a list",
+    "binary": "bytes in base64",
+}
+
+_INT_BASES: Final = (("0b", 2), ("0x", 16), ("0o", 8), ("0", 8))
+_INT_CHARACTERS_MAX: Final = 4_000
+
+
+def _number(text: str) -> int:
+    """A whole number as YAML 1.1 writes it. Raises ValueError for one in base 60, such as 12:30."""
+    digits = text.replace("_", "").lower()
+    sign = -1 if digits.startswith("-") else 1
+    digits = digits.lstrip("+-")
+    if len(digits) > _INT_CHARACTERS_MAX:
+        raise ValueError("too long")
+    base = next((base for prefix, base in _INT_BASES if digits.startswith(prefix) and digits != "0"), 10)
+    return sign * int(digits.removeprefix("0b").removeprefix("0x").removeprefix("0o"), base)
+
+
+def _float(text: str) -> float:
+    return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_SCALARS: Final[Mapping[str, Callable[[str], object]]] = {
+    "str": str,
+    "timestamp": str,
+    "null": lambda _: None,
+    "bool": lambda text: text.lower() in {"true", "yes", "on"},
+    "int": _number,
+    "float": _float,
+    "binary": lambda text: base64.b64decode("".join(text.split()), validate=True),
 }
 
 
@@ -51,11 +84,29 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """A form of file: its name, what it is, and what to do where there is none, at `{path}`, or an empty one."""
+
+    name: str
+    what: str
+    remedy: str
+
+
+PIPELINE_FORM: Final = Form(
+    "a pipeline",
+    "a pipeline is a block of keys (name, sources, steps, sinks)",
+    "`barnabas pipeline init{path}` writes one to begin with",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A file that was read."""
 
     path: Path
     content: str
+    values_left: Iterator[int]
+    """One for each value that may still be taken by `Section.value`."""
 
     def error(self, message: str, line: int) -> PipelineError:
         """An error at a line, counted from 1."""
@@ -132,16 +183,22 @@ class Section:
             raise self._wrong_kind(node, self._place(key), "true or false")
         return str(node.value).lower() in {"true", "yes", "on"}
 
+    def value(self, key: str) -> object:
+        """Whatever is there: None, bool, int, float, str, bytes (`!!binary`), and lists and dicts of them.
+
+        A time stays the text that it is written as.
+        """
+        return self._value(self._node(key), self._place(key))
+
     def section(self, key: str, keys: Iterable[str] | None, label: str | None = None) -> Section:
         """The mapping at a key."""
         return self._section(self._node(key), label or self._place(key), keys)
 
-    def sections(self, key: str, keys: Iterable[str], count_max: int) -> tuple[Section, ...]:
-        """A list of mappings, at least one."""
-        known = tuple(keys)
-        return tuple(
-            self._section(node, f"{self._place(key)}[{number}]", known) for number, node in self._items(key, count_max)
-        )
+    def sections(self, key: str, keys: Iterable[str] | None, count_max: int, count_min: int = 1) -> tuple[Section, ...]:
+        """A list of mappings. With `keys`, every other key of theirs is refused."""
+        known = None if keys is None else tuple(keys)
+        items = self._items(key, count_max, count_min)
+        return tuple(self._section(node, f"{self._place(key)}[{number}]", known) for number, node in items)
 
     def error(self, message: str, line: int | None = None) -> PipelineError:
         """An error in this section; the line is the section's own where none is given."""
@@ -159,13 +216,13 @@ class Section:
             raise self._error(f'the key "{key}" is missing', self.line)
         return node
 
-    def _items(self, key: str, count_max: int) -> list[tuple[int, yaml.Node]]:
+    def _items(self, key: str, count_max: int, count_min: int = 1) -> list[tuple[int, yaml.Node]]:
         node = self._node(key)
         if _kind(node) != "seq":
             raise self._wrong_kind(node, self._place(key), 'a list, each item of it on a line that begins with "- "')
         items = node.value
-        if not 1 <= len(items) <= count_max:
-            raise self._error(f"{key} has {len(items)} items: there must be 1 to {count_max}", _line(node))
+        if not count_min <= len(items) <= count_max:
+            raise self._error(f"{key} has {len(items)} items: there must be {count_min} to {count_max}", _line(node))
         return list(enumerate(items, start=1))
 
     def _section(self, node: yaml.Node, label: str, keys: Iterable[str] | None) -> Section:
@@ -183,19 +240,44 @@ class Section:
             raise self._wrong_kind(node, place, wanted)
         return Text(str(node.value), _line(node), _line_starts(self._document.content, node))
 
+    def _value(self, node: yaml.Node, place: str) -> object:
+        if next(self._document.values_left, None) is None:
+            raise self._document.error(f"there are more than {VALUES_MAX} values: divide this file", _line(node))
+        kind = _kind(node)
+        if kind == "seq":
+            return [self._value(item, place) for item in node.value]
+        if kind == "map":
+            return self._mapping(node, place)
+        if not _is_scalar(node) or kind not in _SCALARS:
+            raise self._wrong_kind(node, place, "text, a number, true, false, null, a list, or a block of keys")
+        try:
+            return _SCALARS[kind](str(node.value))
+        except ValueError:
+            message = f"{place} cannot be read as {_KIND_NAMES[kind]}: write it in quotes if it is text"
+            raise self._document.error(message, _line(node)) from None
+
+    def _mapping(self, node: yaml.Node, place: str) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value)
+            if not _is_scalar(key_node) or key in found:
+                raise self._document.error(f"{place}: each key must be plain text, and there once", _line(key_node))
+            found[key] = self._value(value_node, f"{place}.{key}")
+        return found
+
     def _wrong_kind(self, node: yaml.Node, place: str, wanted: str) -> PipelineError:
         kind = _KIND_NAMES.get(_kind(node), f"of the tag {node.tag}, which pipelines do not support")
         return self._document.error(f"{place} is {kind}; it must be {wanted}", _line(node))
 
 
-def read_document(path: Path, keys: Iterable[str]) -> Section:
+def read_document(path: Path, keys: Iterable[str], form: Form = PIPELINE_FORM) -> Section:
     """The mapping that a file is, with the keys that it may have.
 
     Raises PipelineMissingError without the file, PipelineError for one that is no such mapping.
     """
     import yaml
 
-    document = Document(path, _content(path))
+    document = Document(path, _content(path, form), iter(range(VALUES_MAX)))
     try:
         node = yaml.compose(document.content, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -209,26 +291,24 @@ def read_document(path: Path, keys: Iterable[str]) -> Section:
             f"a character that YAML does not allow, {document.content[error.position]!r}: remove it", line
         ) from None
     except RecursionError:
-        raise document.error("lists or blocks are nested too deeply for a pipeline", 1) from None
+        raise document.error(f"lists or blocks are nested too deeply for {form.name}", 1) from None
     if node is None:
-        raise document.error("this file is empty: `barnabas pipeline init` writes one to begin with", 1)
+        raise document.error(f"this file is empty: {form.remedy.format(path='')}", 1)
     if not isinstance(node, yaml.MappingNode):
-        raise document.error("a pipeline is a block of keys (name, sources, steps, sinks)", _line(node))
+        raise document.error(form.what, _line(node))
     return Section(document, node, "", keys)
 
 
-def _content(path: Path) -> str:
+def _content(path: Path, form: Form) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise PipelineMissingError(
-            f"{path} does not exist: `barnabas pipeline init {path}` writes one to begin with"
-        ) from None
+        raise PipelineMissingError(f"{path} does not exist: {form.remedy.format(path=f' {path}')}") from None
     except OSError as error:
         raise PipelineError(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
-        raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes: that is not a pipeline")
+        raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes: that is not {form.name}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -1,8 +1,8 @@
 """What users and our own tests drive clusters with: clusters in this process with faults by call, the deterministic
 simulator, checkers.
 
-`KafkaCluster`, `KafkaContainer` and `SimulatedCluster` are made for tests of users (`docs/testing.md`); the plugin of
-pytest finds them here. Nothing is imported before it is asked for.
+`KafkaCluster`, `KafkaContainer`, `SimulatedCluster` and `PipelineTester` are made for tests of users
+(`docs/testing.md`); the plugin of pytest finds them here. Nothing is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from barnabas.testing.kafka_cluster import KafkaCluster as KafkaCluster
     from barnabas.testing.kafka_container import KafkaContainer as KafkaContainer
     from barnabas.testing.real_node import NodeError as NodeError
+    from barnabas.testing.real_pipelines import PipelineTester as PipelineTester
     from barnabas.testing.simulated_cluster import SimulatedCluster as SimulatedCluster
 
 _PLACES = {
@@ -20,6 +21,7 @@ _PLACES = {
     "KafkaContainer": "kafka_container",
     "NodeError": "real_node",
     "SimulatedCluster": "simulated_cluster",
+    "PipelineTester": "real_pipelines",
 }
 
 

@@ -1,5 +1,5 @@
-"""The plugin of pytest, which finds it by itself (entry point `pytest11`): fixtures `kafka_cluster`, `kafka_topic` and
-`kafka_simulation`.
+"""The plugin of pytest, which finds it by itself (entry point `pytest11`): fixtures `kafka_cluster`, `kafka_topic`,
+`kafka_simulation` and `pipeline_tester`.
 
 Nothing else of Barnabas is imported before a test asks for one of them. Each worker of pytest-xdist has clusters of its
 own, as each is a process.
@@ -16,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from barnabas.testing.kafka_cluster import KafkaCluster
+    from barnabas.testing.real_pipelines import PipelineTester
     from barnabas.testing.simulated_cluster import SimulatedCluster
 
 _MARKER = "kafka_cluster"
@@ -100,6 +101,15 @@ def kafka_simulation(request: pytest.FixtureRequest) -> Iterator[SimulatedCluste
     options.pop("seeds", None)
     with SimulatedCluster(request.param, **options) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def pipeline_tester() -> Iterator[PipelineTester]:
+    """Runs pipelines over rows, without a cluster (`barnabas.testing.PipelineTester`): one Spark for the session."""
+    from barnabas.testing.real_pipelines import PipelineTester
+
+    with PipelineTester() as tester:
+        yield tester
 
 
 class SharedClusters:

@@ -1,0 +1,329 @@
+"""Runs a test of a pipeline on Spark, without brokers: its records are files, and its sinks are files.
+
+What decides is the pipeline's own: the decoding of records, tables of the newest record per key, steps, watermarks,
+output modes, letters, and how rows become records or Parquet. Spark reads a file a batch with its streaming engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.pipelines.cases import COUNTS, Case, GivenRecord, records_by_source
+from barnabas.pipelines.dead_letters import letters_of
+from barnabas.pipelines.definition import (
+    OnError,
+    ParquetSink,
+    Pipeline,
+    PipelineError,
+    Query,
+    ReadMode,
+    Sink,
+    Source,
+    TopicSink,
+)
+from barnabas.pipelines.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, SOURCE_HEADER, TOPIC_HEADER
+from barnabas.pipelines.plan import check_views, create_views, rows_to_write, spark_message
+from barnabas.pipelines.progress import Totals, counted, is_finished_batch, progress_of
+from barnabas.pipelines.query_errors import failure_of
+from barnabas.pipelines.sinks import records_of, write_hidden
+from barnabas.pipelines.sources import RECORD_TYPES, decoded, newest_rows, refused_metric
+from barnabas.pipelines.state_directory import spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CASE_SECONDS_MAX: Final = 120.0
+"""How long the queries of a test may take together."""
+_RECORDS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in RECORD_TYPES.items())
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRow:
+    """A row as a sink has it: its columns; of a topic also the record's key and value as text."""
+
+    batch: int
+    columns: Mapping[str, object]
+    key: str | None = None
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOutput:
+    """All that a sink was given, in the order of batches; `types` has each column's type, as in Spark's JSON."""
+
+    sink: Sink
+    types: Mapping[str, object]
+    rows: tuple[WrittenRow, ...]
+
+    @property
+    def result(self) -> tuple[WrittenRow, ...]:
+        """What a reader takes for the result: of each key the newest rows; all rows where the sink has no key."""
+        if not self.sink.key:
+            return self.rows
+        names = {name.lower(): name for name in self.types}
+        columns = [names[column.lower()] for column in self.sink.key]
+        newest: dict[str, list[WrittenRow]] = {}
+        for row in self.rows:
+            key = json.dumps([row.columns.get(name) for name in columns], default=str)
+            kept = newest.get(key, [])
+            is_beside = isinstance(self.sink, ParquetSink) and bool(kept) and kept[0].batch == row.batch
+            newest[key] = [*kept, row] if is_beside else [row]
+        return tuple(row for rows in newest.values() for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutput:
+    """What came of a run: by view its sinks; letters by the names of LETTER_KEYS; counts by those of COUNTS.
+
+    `skipped` are records that did not fit, of sources that leave them out without a letter. With an `error` the run
+    ended by it, and the rest is what there was until then.
+    """
+
+    sinks: Mapping[str, tuple[SinkOutput, ...]] = field(default_factory=dict)
+    letters: tuple[Mapping[str, object], ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    skipped: int = 0
+    error: str | None = None
+
+
+def run_case(
+    session: SparkSession, pipeline: Pipeline, case: Case, directory: Path, log_path: Path, views: Sequence[str] = ()
+) -> CaseOutput:
+    """Runs the whole pipeline over the batches of a test, in a session of its own of the same Spark.
+
+    `directory` is new, and the caller's to remove. `views` are wanted even if no sink writes them. Raises PipelineError
+    for a pipeline that Spark refuses, whatever the records; what a record does to a run is in the output.
+    """
+    from pyspark.errors import PySparkException
+
+    own = session.newSession()
+    # A test has few rows, and each partition of a shuffle would cost a task and a state store of its own.
+    own.conf.set("spark.sql.shuffle.partitions", "1")
+    moved = _moved(pipeline, directory, views)
+    run = _CaseRun(own, moved, case, directory, log_path)
+    try:
+        run.prepare()
+        return run.output()
+    except PySparkException as error:
+        raise PipelineError(f"Spark failed: {spark_message(error)}; {log_path} may say more") from error
+
+
+def _moved(pipeline: Pipeline, directory: Path, views: Sequence[str]) -> Pipeline:
+    """The pipeline with its tables and its state below `directory`, and a topic for each view that has no sink."""
+    sinks: list[Sink] = [
+        replace(sink, directory=directory / "tables" / str(number)) if isinstance(sink, ParquetSink) else sink
+        for number, sink in enumerate(pipeline.sinks)
+    ]
+    written = {sink.from_view for sink in sinks}
+    for view in dict.fromkeys(view for view in views if view not in written):
+        definition = pipeline.step(view) or pipeline.source(view)
+        line = definition.line if definition is not None else pipeline.line
+        sinks.append(TopicSink(topic=view, from_view=view, line=line, from_line=line))
+    return replace(pipeline, sinks=tuple(sinks), state_directory=directory / "state")
+
+
+class _CaseRun:
+    """One run: the records as files, a query for each view that is written, what they wrote."""
+
+    def __init__(self, session: SparkSession, pipeline: Pipeline, case: Case, directory: Path, log_path: Path) -> None:
+        self._session = session
+        self._pipeline = pipeline
+        self._case = case
+        self._directory = directory
+        self._log_path = log_path
+        self._modes: Mapping[str, Any] = {}
+        self._schemas: dict[str, Mapping[str, object]] = {}
+
+    def prepare(self) -> None:
+        """Writes the records, makes the views, and has Spark check them."""
+        for source in self._pipeline.sources:
+            _write_records(self._records_directory(source), source, self._case.batches)
+        create_views(self._pipeline, self._session, self._frame_of)
+        self._modes = check_views(self._pipeline, self._session)
+
+    def output(self) -> CaseOutput:
+        """Runs the queries to their end, side by side."""
+        handles: dict[str, Any] = {}
+        try:
+            for query in self._pipeline.queries:
+                handles[query.from_view] = self._start(query)
+            error = self._awaited(handles)
+            totals, refused = self._counted(handles)
+        finally:
+            for handle in handles.values():
+                with contextlib.suppress(Exception):  # what has ended the run says more
+                    handle.stop()
+        kept = {each.name: each for each in self._pipeline.sources}
+        return CaseOutput(
+            sinks={query.from_view: tuple(self._outputs(query)) for query in self._pipeline.queries},
+            letters=tuple(
+                letter
+                for name in refused
+                if kept[name].on_error is OnError.TOPIC
+                for letter in self._letters(kept[name])
+            ),
+            counts={name: getattr(totals, name) for name in COUNTS},
+            skipped=sum(count for name, count in refused.items() if kept[name].on_error is OnError.SKIP),
+            error=error,
+        )
+
+    def _frame_of(self, source: Source) -> DataFrame:
+        directory = spark_path(self._records_directory(source))
+        if source.read is ReadMode.TABLE:
+            return newest_rows(self._session.read.schema(_RECORDS_SCHEMA).json(directory), source)
+        reader = self._session.readStream.schema(_RECORDS_SCHEMA).option("maxFilesPerTrigger", 1)
+        return decoded(reader.json(directory), source)
+
+    def _records_directory(self, source: Source) -> Path:
+        return self._directory / "records" / source.name
+
+    def _start(self, query: Query) -> Any:
+        frame = counted(rows_to_write(self._pipeline, self._session, query))
+        self._schemas[query.from_view] = {
+            each["name"]: each["type"]
+            for each in rows_to_write(self._pipeline, self._session, query).schema.jsonValue()["fields"]
+        }
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            kept = batch if len(query.sinks) == 1 else batch.persist()
+            try:
+                for number, sink in enumerate(query.sinks):
+                    rows = records_of(kept, sink) if isinstance(sink, TopicSink) else kept
+                    write_hidden(rows, self._output_directory(query.from_view, number), batch_id)
+            finally:
+                if kept is not batch:
+                    kept.unpersist()
+
+        return (
+            frame.writeStream.queryName(query.from_view)
+            .outputMode(self._modes[query.from_view].value)
+            .option("checkpointLocation", spark_path(self._directory / "checkpoints" / query.from_view))
+            .foreachBatch(write)
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def _output_directory(self, view: str, number: int) -> Path:
+        return self._directory / "output" / view / str(number)
+
+    def _awaited(self, handles: Mapping[str, Any]) -> str | None:
+        """Waits until all have ended; the first error, for people."""
+        from pyspark.errors import StreamingQueryException
+
+        deadline = time.monotonic() + CASE_SECONDS_MAX
+        for view, handle in handles.items():
+            try:
+                if not handle.awaitTermination(max(deadline - time.monotonic(), 0.1)):
+                    return f"{view} did not end within {CASE_SECONDS_MAX:.0f} s"
+            except StreamingQueryException as error:
+                return failure_of(self._pipeline, view, str(error), self._log_path).message
+        return None
+
+    def _counted(self, handles: Mapping[str, Any]) -> tuple[Totals, dict[str, int]]:
+        """The sums of all queries, and how many records of each source did not fit, for one query that read them."""
+        totals = Totals()
+        refused: dict[str, int] = {}
+        for view, handle in handles.items():
+            mine: dict[str, int] = {}
+            for event in (json.loads(each.json) for each in handle.recentProgress):
+                if not is_finished_batch(event):
+                    continue
+                totals = totals.plus(progress_of(_without_sources(event), view, Totals()).alone)
+                for source in self._pipeline.sources:
+                    observed = event.get("observedMetrics", {}).get(refused_metric(source.name), {})
+                    mine[source.name] = mine.get(source.name, 0) + int(observed.get("records") or 0)
+            for name, count in mine.items():
+                refused[name] = max(count, refused.get(name, 0))
+        return totals, {name: count for name, count in refused.items() if count}
+
+    def _outputs(self, query: Query) -> Iterator[SinkOutput]:
+        for number, sink in enumerate(query.sinks):
+            written = self._output_directory(query.from_view, number)
+            rows = (_row(sink, batch, content) for batch, content in _contents(written))
+            yield SinkOutput(sink, self._schemas[query.from_view], tuple(rows))
+
+    def _letters(self, source: Source) -> Iterator[Mapping[str, object]]:
+        from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
+
+        records = self._session.read.schema(_RECORDS_SCHEMA).json(spark_path(self._records_directory(source)))
+        records = records.withColumn("headers", F.lit(None).cast("array<struct<key:string,value:binary>>"))
+        directory = self._directory / "letters" / source.name
+        write_hidden(letters_of(records, source, self._pipeline.name, "test"), directory, 0)
+        for _, letter in _contents(directory):
+            headers = {header["key"]: (header["value"] or b"").decode() for header in letter["headers"]}
+            yield {
+                "source": headers[SOURCE_HEADER],
+                "reason": headers[REASON_HEADER],
+                "topic": headers[TOPIC_HEADER],
+                "partition": int(headers[PARTITION_HEADER]),
+                "offset": int(headers[OFFSET_HEADER]),
+                "key": _text(letter["key"]),
+                "value": _text(letter["value"]),
+            }
+
+
+def _without_sources(event: Mapping[str, Any]) -> dict[str, Any]:
+    """The progress without the offsets of its sources, which are files here and not topics."""
+    return {**event, "sources": []}
+
+
+def _write_records(directory: Path, source: Source, batches: Sequence[Sequence[GivenRecord]]) -> None:
+    """A file for each batch, also for one without records: so all sources are at the same batch. A table has one."""
+    directory.mkdir(parents=True)
+    now = int(time.time()) - len(batches)
+    for number, batch in enumerate(batches[:1] if source.read is ReadMode.TABLE else batches):
+        path = directory / f"batch-{number:06}.json"
+        with path.open("w", encoding="utf-8") as file:
+            for record in records_by_source(batch).get(source.name, ()):
+                file.write(json.dumps(_line(source, record)) + "\n")
+        # Spark takes files by their times, the oldest first.
+        os.utime(path, (now + number, now + number))
+
+
+def _line(source: Source, record: GivenRecord) -> dict[str, object]:
+    seconds, milliseconds = divmod(record.timestamp_ms, 1000)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return {
+        "key": None if record.key is None else base64.b64encode(record.key).decode(),
+        "value": None if record.value is None else base64.b64encode(record.value).decode(),
+        "topic": source.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": f"{moment}.{milliseconds:03}Z",
+    }
+
+
+def _contents(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The batch and the content of each row that `write_hidden` has written there, batch by batch."""
+    import pyarrow.parquet
+
+    if not directory.is_dir():
+        return
+    # The name is `.batch_id=N.being-written`.
+    batches = sorted((int(each.name.split("=")[1].split(".")[0]), each) for each in directory.iterdir())
+    for number, batch in batches:
+        for path in sorted(batch.glob("*.parquet")):
+            for row in pyarrow.parquet.ParquetFile(path).read().to_pylist():
+                yield number, row
+
+
+def _row(sink: Sink, batch: int, content: dict[str, Any]) -> WrittenRow:
+    if isinstance(sink, ParquetSink):
+        return WrittenRow(batch, content)
+    import decimal
+
+    # Not to lose a digit of a DECIMAL; a DOUBLE is compared by its type.
+    columns = json.loads(content["value"], parse_float=decimal.Decimal)
+    return WrittenRow(batch, columns, content.get("key"), content["value"])
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "backslashreplace")

@@ -1,0 +1,230 @@
+"""`barnabas pipeline test` and `PipelineTester`: what is given, decoded, computed and written, without brokers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines.definition import PipelineError
+from barnabas.testing import PipelineTester
+
+pytestmark = pytest.mark.timeout(400)
+
+SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+PIPELINE = """\
+name: delays
+sources:
+  flights:
+    topic: flights
+    schema: carrier STRING, delay DOUBLE, fare DECIMAL(10, 2), time TIMESTAMP
+  airlines:
+    topic: airlines
+    read: table
+    schema: carrier STRING, name STRING
+steps:
+  - name: named
+    sql: SELECT f.*, a.name FROM flights AS f LEFT JOIN airlines AS a ON a.carrier = f.carrier
+    watermark: {column: time, delay: 1 hour}
+  - name: by_hour
+    sql: |
+      SELECT name, window.start AS hour, avg(delay) AS delay, sum(fare) AS fares, count(*) AS flights
+      FROM named GROUP BY name, window(time, '1 hour')
+sinks:
+  - {topic: delays, from: by_hour, key: [name, hour]}
+  - {parquet: out/delays, from: by_hour, key: [name, hour]}
+"""
+TESTS = """\
+tests:
+  - name: of a table the newest row is joined, and each sink has the result
+    given:
+      airlines:
+        - {_key: UA, carrier: UA, name: Old}
+        - {_key: UA, carrier: UA, name: United}
+        - {_key: DL, carrier: DL, name: Delta}
+        - {_key: DL, _value: null}
+      flights:
+        - {carrier: UA, delay: 5, fare: 1.10, time: 2013-01-01T05:00:00Z}
+        - {carrier: UA, delay: null, fare: "2.20", time: 2013-01-01T05:10:00Z}
+        - {carrier: DL, delay: 0.1, time: "2013-01-01 06:10"}
+        - {_value: null}
+    expect:
+      by_hour:
+        - {name: United, hour: 2013-01-01 05:00, delay: 5, fares: 3.30, flights: 2}
+        - {name: null, hour: 2013-01-01 06:00, delay: 0.1, fares: null, flights: 1}
+      named:
+        - {carrier: UA, name: United}
+        - {carrier: UA, name: United}
+        - {carrier: DL, name: null}
+      topic delays:
+        - _key: '{"name":"United","hour":"2013-01-01T05:00:00.000000Z"}'
+          _value: '{"name":"United","hour":"2013-01-01T05:00:00.000000Z","delay":5.0,"fares":3.30,"flights":2}'
+        - {flights: 1}
+  - name: a late row is dropped, and records that do not fit are letters
+    given:
+      flights:
+        - {time: 2013-01-01T05:00:00Z}
+        - {_value: nonsense, _key: k}
+    then:
+      - flights: [{time: 2013-01-01T09:00:00Z}]
+      - flights: [{time: 2013-01-01T09:10:00Z}]
+      - flights:
+          - {time: 2013-01-01T05:30:00Z}
+          - {time: null}
+          - {_value: '{"fare": 1.234}'}
+          - {_value: !!binary /w==}
+    expect:
+      by_hour:
+        - {hour: 2013-01-01T05:00:00Z, flights: 1}
+        - {hour: 2013-01-01T09:00:00Z, flights: 2}
+    dead_letters:
+      - {source: flights, value: nonsense, key: k, offset: 1, reason: not one JSON object}
+      - {value: '{"fare": 1.234}', offset: 6}
+      - {reason: UTF-8, value: "\\\\xff"}
+    counts: {records_refused: 3, rows_dropped_by_watermark: 1, rows_without_event_time: 1, rows_ahead: 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def tester() -> Iterator[PipelineTester]:
+    with PipelineTester() as made:
+        yield made
+
+
+def written(directory: Path, text: str = PIPELINE, tests: str = TESTS) -> Path:
+    path = directory / "delays.yaml"
+    path.write_text(text)
+    (directory / "delays.test.yaml").write_text(tests)
+    return path
+
+
+def test_tests_in_yaml_pass_and_leave_nothing_beside_the_pipeline(tester: PipelineTester, tmp_path: Path) -> None:
+    tester.check(written(tmp_path))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["delays.test.yaml", "delays.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "only", "message"),
+    [
+        ("delay: 5, fares: 3.30", "delay: 5, fares: 3.31", "newest", r"fares is 3\.3, not 3\.31"),
+        ("delay: 5, fares: 3.30", "delay: null, fares: 3.30", "newest", r"delay is 5\.0, not null"),
+        ('"fares":3.30', '"fares":3.3', "newest", "_value is"),
+        ("      - {value: '{\"fare\": 1.234}', offset: 6}\n", "", "late", r"unexpected: .*1\.234"),
+        ("rows_dropped_by_watermark: 1", "rows_dropped_by_watermark: 0", "late", "watermark is 1, not 0"),
+    ],
+)
+def test_what_is_expected_wrongly_fails(
+    tester: PipelineTester, tmp_path: Path, old: str, new: str, only: str, message: str
+) -> None:
+    assert TESTS.count(old) == 1
+    with pytest.raises(AssertionError, match=message):
+        tester.check(written(tmp_path, tests=TESTS.replace(old, new)), only=only)
+
+
+def test_from_python_rows_have_the_types_of_python(tester: PipelineTester, tmp_path: Path) -> None:
+    hour = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
+    flight = {"carrier": "UA", "delay": 4, "fare": decimal.Decimal("1.10"), "time": hour}
+    ran = tester.run(written(tmp_path), {"flights": [flight]}, [{"flights": [{**flight, "delay": 6}]}], views=["named"])
+    row = {"name": None, "hour": hour, "delay": 5.0, "fares": decimal.Decimal("2.20"), "flights": 2}
+    assert ran.rows("topic delays") == ran.rows("parquet out/delays") == ran.rows("by_hour") == [row]
+    assert [[each["flights"] for each in batch] for batch in ran.batches("by_hour")] == [[1], [2]]
+    assert [each["delay"] for each in ran.rows("named")] == [4.0, 6.0]
+    assert [json.loads(key or "") for key, _ in ran.records("by_hour")] == [
+        {"name": None, "hour": "2013-01-01T05:00:00.000000Z"}
+    ] * 2
+    assert (ran.dead_letters, ran.counts["records_refused"]) == ([], 0)
+    ran.assert_rows("by_hour", [{"hour": "2013-01-01 05:00", "delay": 5}])
+    with pytest.raises(AssertionError, match=r"delay is 5\.0, not 6"):
+        ran.assert_rows("by_hour", [{"hour": "2013-01-01 05:00", "delay": 6}])
+    with pytest.raises(PipelineError, match=r'views=\["flights"\]'):
+        ran.rows("flights")
+
+
+def test_a_source_may_refuse_or_leave_out_what_does_not_fit(tester: PipelineTester, tmp_path: Path) -> None:
+    for on_error in ("fail", "skip"):
+        text = PIPELINE.replace("    topic: flights\n", f"    topic: flights\n    on_error: {on_error}\n")
+        path = written(tmp_path, text)
+        given = {"flights": [{"_value": "nonsense"}, {"time": "2013-01-01T05:00:00Z"}]}
+        if on_error == "fail":
+            with pytest.raises(PipelineError, match="a record is not JSON of the source's schema: topic flights"):
+                tester.run(path, given)
+        else:
+            ran = tester.run(path, given)
+            assert (len(ran.rows("by_hour")), ran.counts["records_refused"], ran.dead_letters) == (1, 1, [])
+
+
+def test_a_row_of_a_table_without_a_key_ends_the_run(tester: PipelineTester, tmp_path: Path) -> None:
+    given: dict[str, list[dict[str, Any]]] = {
+        "airlines": [{"_key": None, "carrier": "UA", "name": "x"}],
+        "flights": [{"carrier": "UA", "time": "2013-01-01T05:00:00Z"}],
+    }
+    with pytest.raises(PipelineError, match="a record without a key cannot be a row of a table"):
+        tester.run(written(tmp_path), given)
+
+
+def test_a_query_that_spark_refuses_is_told_at_its_line(tester: PipelineTester, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"delays\.yaml:16: .*nosuch"):
+        tester.run(written(tmp_path, PIPELINE.replace("avg(delay)", "avg(nosuch)")), {})
+
+
+def test_a_hundred_rows_take_seconds_in_a_session_that_is_there(tester: PipelineTester, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    flights = [{"carrier": "UA", "delay": n, "time": f"2013-01-01T05:{n % 60:02}:00Z"} for n in range(100)]
+    began = time.monotonic()
+    ran = tester.run(path, {"flights": flights})
+    assert ran.rows("by_hour")[0]["flights"] == 100
+    # It takes 3 s where nobody else works; a machine of tests has other things to do.
+    assert time.monotonic() - began < 60
+
+
+def test_the_example_of_the_page_about_tests_passes_as_it_stands(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text("utf-8")
+    (block,) = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pipeline_tester" in each]
+    (pipeline,) = re.findall(r"```yaml\n(name: revenue.*?)```", page, re.DOTALL)
+    (tests,) = re.findall(r"```yaml\n(tests:.*?)```", page, re.DOTALL)
+    (tmp_path / "revenue.yaml").write_text(pipeline)
+    (tmp_path / "revenue.test.yaml").write_text(tests)
+    (tmp_path / "test_revenue.py").write_text(block)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    plugin = ("-p", "barnabas.testing.pytest_plugin", "-p", "no:cacheprovider")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rA", *plugin],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": SOURCE},
+    )
+    assert "3 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_examples_of_the_page_about_pipelines_pass(tester: PipelineTester, tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    (pipeline,) = re.findall(r"```yaml\n(name: delays.*?)```", page, re.DOTALL)
+    (tests,) = re.findall(r"```yaml\n(tests:.*?)```", page, re.DOTALL)
+    tester.check(written(tmp_path, pipeline, tests))
+
+
+def test_the_command_says_each_test_and_its_exit_status_whether_all_passed(tmp_path: Path) -> None:
+    path = written(tmp_path, tests=TESTS.replace("delay: 5, fares", "delay: 6, fares"))
+    junit = tmp_path / "out.xml"
+    command = [sys.executable, "-m", "barnabas.cli", "pipeline", "test", str(path), "--junit", str(junit)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 1, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[0].startswith("FAILED  of a table the newest row is joined")
+    assert lines[2].strip().startswith("differs (line 16): delay is 5.0, not 6; in ")
+    assert any(line.startswith("passed  a late row is dropped") for line in lines)
+    assert lines[-1].endswith(": 1 failed")
+    assert 'failures="1"' in junit.read_text()
