@@ -6,6 +6,7 @@ Files are `pipelines/`'s matter; here is the order of things, what is said meanw
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -29,7 +30,7 @@ from barnabas.cli.connection import (
     json_option,
     run_with_client,
 )
-from barnabas.cli.output import counted, say
+from barnabas.cli.output import counted, printable, say
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -121,6 +122,47 @@ def test(path: Path, tests: Path | None, only: str | None, junit: Path | None, a
 
         have_passed = run_tests(path, tests, only, junit, as_json)
     sys.exit(ExitStatus.DONE if have_passed else ExitStatus.FAILED)
+
+
+@command.command(name="graph")
+@file_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "mermaid", "dot", "svg")),
+    default="text",
+    show_default=True,
+    help="Text for the terminal, Mermaid for Markdown, DOT for Graphviz, or an SVG picture.",
+)
+def graph(path: Path, form: str) -> None:
+    """Draw the pipeline in FILE: its topics, steps and sinks. Only the file is read."""
+    with _exiting():
+        from barnabas.pipelines.graph import dot_of, graph_of, mermaid_of, svg_of, text_of
+        from barnabas.pipelines.reading import read_pipeline
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        pipeline = read_pipeline(path)
+        if form == "text":
+            for line in text_of(pipeline):
+                click.echo(printable(line))
+        else:
+            draw = {"mermaid": mermaid_of, "dot": dot_of, "svg": svg_of}[form]
+            click.echo(draw(graph_of(pipeline)), nl=False)
+    sys.exit(ExitStatus.DONE)
+
+
+@command.command(name="schema")
+@click.option("--tests", "is_of_tests", is_flag=True, help="The schema of NAME.test.yaml, the tests of a pipeline.")
+def schema(is_of_tests: bool) -> None:
+    """Print the JSON schema of a pipeline's YAML, by which editors complete keys and underline mistakes."""
+    with _exiting():
+        from barnabas.pipelines.json_schema import cases_schema, pipeline_schema
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        click.echo(json.dumps(cases_schema() if is_of_tests else pipeline_schema(), indent=2))
+    sys.exit(ExitStatus.DONE)
 
 
 @command.command(name="run")

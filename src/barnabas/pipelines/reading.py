@@ -48,8 +48,8 @@ DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 STATE_ROOT: Final = ".barnabas"
 
-_PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state")
-_SOURCE_KEYS: Final = (
+PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state")
+SOURCE_KEYS: Final = (
     "topic",
     "read",
     "format",
@@ -59,12 +59,12 @@ _SOURCE_KEYS: Final = (
     "allow_data_loss",
     "on_error",
 )
-_STEP_KEYS: Final = ("name", "sql", "watermark")
-_WATERMARK_KEYS: Final = ("column", "delay", "ahead")
-_SINK_KEYS: Final = ("topic", "parquet", "from", "key")
+STEP_KEYS: Final = ("name", "sql", "watermark")
+WATERMARK_KEYS: Final = ("column", "delay", "ahead")
+SINK_KEYS: Final = ("topic", "parquet", "from", "key")
 
-_VIEW_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
-_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+VIEW_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
+TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 Choice = TypeVar("Choice", bound=enum.Enum)
 
 _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
@@ -84,7 +84,7 @@ def read_pipeline(path: Path) -> Pipeline:
 
     Raises PipelineMissingError where there is no such file, PipelineError for the first thing in it that is wrong.
     """
-    document = read_document(path, _PIPELINE_KEYS)
+    document = read_document(path, PIPELINE_KEYS)
     name = document.text("name")
     if not PIPELINE_NAME.fullmatch(name.value):
         message = f'name "{name.value}" must be 1 to 100 letters, digits, ".", "_" and "-": it names a consumer group'
@@ -115,7 +115,7 @@ def _sources(document: Section, views: dict[str, _View]) -> tuple[Source, ...]:
         raise block.error(f"there must be 1 to {SOURCES_MAX} sources, not {len(block.keys)}")
     sources = []
     for name, line in block.keys.items():
-        source = _source(block.section(name, _SOURCE_KEYS), name, line)
+        source = _source(block.section(name, SOURCE_KEYS), name, line)
         _add_view(
             block,
             views,
@@ -196,7 +196,7 @@ def _starting(section: Section) -> Starting:
 
 
 def _steps(document: Section, views: dict[str, _View]) -> tuple[Step, ...]:
-    sections = document.sections("steps", _STEP_KEYS, STEPS_MAX)
+    sections = document.sections("steps", STEP_KEYS, STEPS_MAX)
     names = [section.text("name") for section in sections]
     later = {name.value.lower(): name.line for name in names}
     sources = tuple(view.name for view in views.values())
@@ -244,7 +244,7 @@ def _view_read(
 
 
 def _watermark(section: Section, step: Text, query: StepQuery, is_stream: bool) -> Watermark:
-    watermark = section.section("watermark", _WATERMARK_KEYS)
+    watermark = section.section("watermark", WATERMARK_KEYS)
     column = watermark.text("column")
     if not is_stream:
         message = f"{step.value} reads no stream, so no row of it is late: remove the watermark"
@@ -256,7 +256,7 @@ def _watermark(section: Section, step: Text, query: StepQuery, is_stream: bool) 
 
 
 def _sinks(document: Section, path: Path, views: Mapping[str, _View]) -> tuple[Sink, ...]:
-    return tuple(_sink(section, path, views) for section in document.sections("sinks", _SINK_KEYS, SINKS_MAX))
+    return tuple(_sink(section, path, views) for section in document.sections("sinks", SINK_KEYS, SINKS_MAX))
 
 
 def _sink(section: Section, path: Path, views: Mapping[str, _View]) -> Sink:
@@ -322,7 +322,7 @@ def _refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
 
 
 def _add_view(section: Section, views: dict[str, _View], view: _View, line: int) -> None:
-    if not _VIEW_NAME.fullmatch(view.name):
+    if not VIEW_NAME.fullmatch(view.name):
         message = f'"{view.name}" cannot be a name in SQL: use up to 100 letters, digits and "_", no digit first'
         raise section.error(message, line)
     if view.name.lower() in views:
@@ -344,7 +344,7 @@ def _refuse_unknown_column(
 
 def _topic(section: Section) -> Text:
     topic = section.text("topic")
-    if not _TOPIC_NAME.fullmatch(topic.value) or topic.value in {".", ".."}:
+    if not TOPIC_NAME.fullmatch(topic.value) or topic.value in {".", ".."}:
         message = f'"{topic.value}" cannot be a topic: its name is 1 to 249 letters, digits, ".", "_" and "-"'
         raise section.error(message, topic.line)
     return topic

@@ -286,3 +286,18 @@ def test_status_without_the_cluster_leaves_out_the_lag(tmp_path: Path) -> None:
     assert (document["state"], document["topics"]) == ("failed", None)
     assert "was killed" in document["reason"]
     assert answer.stderr == f"pipeline status: {NOBODY}\n"
+
+
+def test_draws_the_pipeline_of_a_file_in_each_form(tmp_path: Path, no_cluster: None) -> None:
+    path = flights(tmp_path)
+    result = invoke("graph", path)
+    assert result.exit_code == ExitStatus.DONE
+    assert "   └─ named [watermark: time, 1 hour]" in result.stdout.splitlines()
+    for form, beginning in (("mermaid", "flowchart LR\n"), ("dot", 'digraph "delays" {\n'), ("svg", "<svg ")):
+        assert invoke("graph", path, "--format", form).stdout.startswith(beginning)
+    assert invoke("graph", tmp_path / "none.yaml").exit_code == ExitStatus.MISSING
+
+
+def test_prints_the_schemas_of_the_file_and_of_its_tests() -> None:
+    assert set(json.loads(invoke("schema").stdout)["required"]) == {"name", "sources", "sinks"}
+    assert json.loads(invoke("schema", "--tests").stdout)["required"] == ["tests"]

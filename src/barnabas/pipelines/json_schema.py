@@ -1,0 +1,192 @@
+"""JSON schemas of a pipeline's file and of its tests, for editors: made of the tables and bounds that the reading has.
+
+A schema says what may stand where. Whether names fit each other, and what the SQL says, only the reading knows.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from barnabas.pipelines import cases, reading
+from barnabas.pipelines.definition import (
+    AHEAD_MS_DEFAULT,
+    MAX_RECORDS_PER_BATCH_DEFAULT,
+    PIPELINE_NAME,
+    OnError,
+    ReadMode,
+    SourceFormat,
+)
+from barnabas.pipelines.durations import format_duration
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+Schema = dict[str, Any]
+
+
+def pipeline_schema() -> Schema:
+    """Of a pipeline's file."""
+    trigger = f"{format_duration(reading.TRIGGER_MS_MIN)} to {format_duration(reading.TRIGGER_MS_MAX)}"
+    keys = {
+        "name": _text("The pipeline's name; its consumer group is barnabas-pipeline-NAME.", PIPELINE_NAME),
+        "sources": {
+            "description": "Topics, each as a table of this name in SQL.",
+            "type": "object",
+            "propertyNames": {"pattern": _whole(reading.VIEW_NAME)},
+            "minProperties": 1,
+            "maxProperties": reading.SOURCES_MAX,
+            "additionalProperties": _source(),
+        },
+        "steps": _list("Queries, each a view for those below it and for sinks.", _step(), reading.STEPS_MAX),
+        "sinks": _list("What is written.", _sink(), reading.SINKS_MAX),
+        "trigger": _duration(f"Between the starts of two batches of a run without --once: {trigger}."),
+        "state": _text("Directory of checkpoints, relative to this file; .barnabas/NAME if left out."),
+    }
+    return {
+        "$schema": DIALECT,
+        "title": "Barnabas pipeline",
+        **_block("Topics as tables, SQL steps, and what is written.", reading.PIPELINE_KEYS, keys, _PIPELINE_REQUIRED),
+    }
+
+
+def cases_schema() -> Schema:
+    """Of the file of a pipeline's tests."""
+    column = {"description": "Columns of the schema, or _value in their place.", "type": "object"}
+    record = {
+        **column,
+        "properties": {
+            key: {"description": text, "type": kind} for key, text, kind in _OF_RECORDS if key in cases.RECORD_KEYS
+        },
+    }
+    batch = {
+        "description": "Rows by source.",
+        "type": "object",
+        "additionalProperties": {"type": "array", "maxItems": cases.ROWS_MAX, "items": record},
+    }
+    count = {"type": "integer", "minimum": 0}
+    letter: Mapping[str, Schema] = {
+        name: {"type": "integer" if name in {"partition", "offset"} else ["string", "null"]}
+        for name in cases.LETTER_KEYS
+    }
+    keys = {
+        "name": _text("What holds."),
+        "given": {**batch, "description": "The first batch, and the rows of tables: by source."},
+        "then": _list("Further batches.", batch, cases.BATCHES_MAX - 1),
+        "expect": {
+            "description": 'Rows by step or source, or by sink: "topic NAME", "parquet DIRECTORY".',
+            "type": "object",
+            "additionalProperties": {"type": "array", "maxItems": cases.ROWS_MAX, "items": {"type": "object"}},
+        },
+        "dead_letters": {
+            "description": "Records that do not fit their schema; of reason a part is enough.",
+            "type": "array",
+            "maxItems": cases.ROWS_MAX,
+            "items": _block("A letter.", cases.LETTER_KEYS, letter, ()),
+        },
+        "counts": _block("Rows that are in no result.", cases.COUNTS, dict.fromkeys(cases.COUNTS, count), ()),
+        "error": _text("A part of the error that the run is to end by."),
+    }
+    case = _block("A test.", cases.CASE_KEYS, keys, ("name", "given"))
+    case["anyOf"] = [{"required": [key]} for key in ("expect", "dead_letters", "counts", "error")]
+    tests = {"tests": _list("Tests, each on its own.", case, cases.CASES_MAX)}
+    return {
+        "$schema": DIALECT,
+        "title": "Tests of a Barnabas pipeline",
+        **_block("Rows in and rows expected.", cases.FILE_KEYS, tests, cases.FILE_KEYS),
+    }
+
+
+_PIPELINE_REQUIRED: Final = ("name", "sources", "sinks")
+_OF_RECORDS: Final = (
+    ("_key", "The record's key, as text.", ["string", "null"]),
+    ("_value", "The record's value as it is, in place of columns; null is a tombstone.", ["string", "null"]),
+    ("_partition", "0 if left out.", "integer"),
+    ("_offset", "The next of the partition if left out.", "integer"),
+    ("_timestamp", "A time such as 2013-01-01T05:00:00Z.", "string"),
+)
+
+
+def _source() -> Schema:
+    keys = {
+        "topic": _text("The topic.", reading.TOPIC_NAME),
+        "read": _choice("Every record, or the newest of each key, read once when a run starts.", ReadMode),
+        "format": _choice("How values are written.", SourceFormat),
+        "schema": _text("Columns as Spark's DDL: name TYPE, name TYPE."),
+        "starting": _text("Where the first run begins: earliest, latest, or a time such as 2013-01-01T00:00:00Z."),
+        "max_records_per_batch": {
+            "description": f"Of all partitions together; {MAX_RECORDS_PER_BATCH_DEFAULT} if left out.",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": reading.RECORDS_PER_BATCH_LIMIT,
+        },
+        "allow_data_loss": {
+            "description": "Go on where records were deleted before they were read, and count them.",
+            "type": "boolean",
+        },
+        "on_error": _choice("What becomes of a record that does not fit the schema.", OnError),
+    }
+    return _block("A topic.", reading.SOURCE_KEYS, keys, ("topic", "schema"))
+
+
+def _step() -> Schema:
+    watermark = {
+        "column": _text("The column of the event time."),
+        "delay": _duration("How far behind the newest time a row may be."),
+        "ahead": _duration(f"How far beyond now a row may be; {format_duration(AHEAD_MS_DEFAULT)} if left out."),
+    }
+    keys = {
+        "name": _text("The view's name in SQL.", reading.VIEW_NAME),
+        "sql": _text("One query of Spark SQL over sources and earlier steps."),
+        "watermark": _block("How late rows may be.", reading.WATERMARK_KEYS, watermark, ("column", "delay")),
+    }
+    return _block("One query.", reading.STEP_KEYS, keys, ("name", "sql"))
+
+
+def _sink() -> Schema:
+    column = _text("A column.")
+    keys = {
+        "topic": _text("The topic that is written.", reading.TOPIC_NAME),
+        "parquet": _text("The directory of the table, relative to this file."),
+        "from": _text("The step, or source, whose rows are written."),
+        "key": {
+            "description": "Columns by which the newest row is the result; of a topic the record's key.",
+            "anyOf": [column, {"type": "array", "minItems": 1, "maxItems": reading.KEY_COLUMNS_MAX, "items": column}],
+        },
+    }
+    sink = _block("One place that rows are written to.", reading.SINK_KEYS, keys, ("from",))
+    return {**sink, "oneOf": [{"required": ["topic"]}, {"required": ["parquet"]}]}
+
+
+def _block(about: str, names: Iterable[str], keys: Mapping[str, Schema], required: Iterable[str]) -> Schema:
+    """A block of keys; `names` is the table that the reading has. Raises KeyError where `keys` lacks one of them."""
+    return {
+        "description": about,
+        "type": "object",
+        "properties": {name: keys[name] for name in names},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _list(about: str, item: Schema, count_max: int) -> Schema:
+    return {"description": about, "type": "array", "minItems": 1, "maxItems": count_max, "items": item}
+
+
+def _text(about: str, form: re.Pattern[str] | None = None) -> Schema:
+    pattern = r"\S" if form is None else _whole(form)
+    return {"description": about, "type": "string", "pattern": pattern}
+
+
+def _duration(about: str) -> Schema:
+    pattern = r"^\s*[0-9]{1,15}\s*[A-Za-z]+\s*$"
+    return {"description": about, "type": "string", "pattern": pattern, "examples": ["5 seconds", "14 days"]}
+
+
+def _choice(about: str, choices: type[enum.Enum]) -> Schema:
+    return {"description": about, "enum": [choice.value for choice in choices]}
+
+
+def _whole(form: re.Pattern[str]) -> str:
+    return f"^(?:{form.pattern})$"
