@@ -207,11 +207,11 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_overrides_are_warned_of_when_nobody_knows_them_and_refused_when_they_are_not_the_users(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", 1, "--override", "log.retention.hourz=7", "--override", "max.connection.creation.rate=5")
+    up = Up(tmp_path / "data", 1, "--override", "log.retention.hourz=7", "--override", "log.preallocate=true")
     assert up.stop() == 0
     assert "Unknown config log.retention.hourz" in up.errors()
     assert "did you mean log.retention.hours?" in up.errors()
-    assert "without effect: max.connection.creation.rate" in up.errors()
+    assert "without effect: log.preallocate" in up.errors()
     refused = Up(tmp_path / "other", 1, "--override", "broker.id=7", wait=False)
     assert refused.process.wait(PATIENCE_SECONDS) == 2
     refused.stop()

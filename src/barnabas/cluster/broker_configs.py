@@ -166,9 +166,16 @@ class BrokerConfigs:
                 self._logger.info("The dynamic config %s is %d now", name, value)
                 listener(value)
         changed = {name for name, value in config.values.items() if value != before.values[name]}
+        changed |= self._changed_of_listeners(before.listener_values, config.listener_values)
         if changed:
             self._logger.info("Dynamic configs of %s changed: %s", place, ", ".join(sorted(changed)))
             self._tell(changed)
+
+    def _changed_of_listeners(self, before: Values, after: Values) -> frozenset[str]:
+        """The keys of which the value for some listener is another now, and that somebody follows."""
+        heard = frozenset().union(*(listener.names for listener in self._listeners))
+        names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+        return heard & {base_name(name, self._known) for name in names}
 
     def _problems_of(self, name: str, text: str, *, of_one_broker: bool) -> list[str]:
         """The reason why a dynamic config is not allowed by itself."""

@@ -116,7 +116,7 @@ class Owner(Protocol):
     requests_received: int
 
     def opened(self, connection: ServerConnection) -> bool:
-        """Counts the connection; False if there are too many."""
+        """Counts the connection; False if there are too many, or it is to wait."""
         ...
 
     def closed(self, connection: ServerConnection) -> None:
@@ -364,8 +364,12 @@ class ServerConnection(Connection):
         name = self._transport.get_extra_info("peername") if self._transport is not None else None
         self.address = str(name[0]) if isinstance(name, tuple) else ""
         if self._owner.opened(self):
-            self._announced = True
-            self._owner.handler.connection_opened(self)
+            self.announce()
+
+    def announce(self) -> None:
+        """For the server: tells the handler of a connection that is let in."""
+        self._announced = True
+        self._owner.handler.connection_opened(self)
 
     def _lost(self, _error: Exception | None) -> None:
         # The work for queued slots goes on, and counts until they are completed.

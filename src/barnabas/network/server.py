@@ -17,11 +17,14 @@ from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
+from barnabas.network.admission import Admission
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler
 from barnabas.network.request_memory import RequestMemory
 from barnabas.network.request_queue import RequestQueue
+from barnabas.quotas.connection_rates import ConnectionRates
+from barnabas.quotas.settings import ClientQuotaSettings
 
 _CHANNEL: Final = "RequestChannel"
 
@@ -40,9 +43,10 @@ class NetworkServer:
         *,
         tick: Tick,
         pool: BufferPool,
+        rates: ConnectionRates | None = None,
     ) -> None:
         """`tick` and `pool` belong to the loop, and are shared with outgoing connections and with the appends that are
-        joined.
+        joined. `rates` bounds how many connections come in a second.
         """
         self.handler = handler
         self.queue = RequestQueue(tick, config.queued_requests_max)
@@ -57,9 +61,13 @@ class NetworkServer:
         self._context = LinkContext.of(host.loop, timers, config.link, logger, tick=tick, pool=pool)
         self._servers: dict[str, asyncio.AbstractServer] = {}
         self._connections: dict[ServerConnection, None] = {}
+        self._counted: set[ServerConnection] = set()
+        """Those that were let in."""
         self._by_listener: dict[str, int] = {}
         self._by_address: dict[str, int] = {}
         self._limited = 0
+        self._rates = rates or ConnectionRates(ClientQuotaSettings())
+        self._admission = Admission(self._rates, timers, host.loop.time, self._let_in_later, logger)
         self._closing = False
         self._emptied: asyncio.Future[None] | None = None
         self._names: list[MetricName] = []
@@ -74,6 +82,10 @@ class NetworkServer:
         self._gauge(MetricName("kafka.server", "socket-server-metrics", "connection-count"), lambda: self.connections)
         self._gauge(
             MetricName("kafka.server", "socket-server-metrics", "request-total"), lambda: self.requests_received
+        )
+        self._gauge(
+            MetricName("kafka.server", "socket-server-metrics", "broker-connection-accept-rate"),
+            lambda: self._rates.measure(None, host.loop.time()),
         )
 
     @property
@@ -115,6 +127,7 @@ class NetworkServer:
         """
         self._closing = True
         self._close_servers()
+        self._admission.close()
         drained = True
         for connection in list(self._connections):
             connection.drain()
@@ -134,9 +147,23 @@ class NetworkServer:
     # The connections' calls.
 
     def opened(self, connection: ServerConnection) -> bool:
+        """Lets a connection in, or closes it because there are too many, or has it wait because too many come."""
+        self._connections[connection] = None
+        if self._closing:
+            connection.abort()
+            return False
+        return (connection.listener.is_control_plane or self._admission.take(connection)) and self._let_in(connection)
+
+    def _let_in_later(self, connection: ServerConnection) -> None:
+        """As `opened`, for one that has waited."""
+        if connection.is_open and not self._closing and self._let_in(connection):
+            connection.announce()
+            connection.unmute()
+
+    def _let_in(self, connection: ServerConnection) -> bool:
         """Counts a connection and sets its socket up, or closes it because there are too many."""
         address, listener = connection.address, connection.listener
-        self._connections[connection] = None
+        self._counted.add(connection)
         self._by_listener[listener.name] = self._by_listener.get(listener.name, 0) + 1
         if not listener.is_control_plane:
             self._limited += 1
@@ -146,9 +173,6 @@ class NetworkServer:
                 self.connections_refused += 1
                 connection.fail(reason)
                 return False
-        if self._closing:
-            connection.abort()
-            return False
         self._set_up_socket(connection)
         return True
 
@@ -157,10 +181,13 @@ class NetworkServer:
         if connection not in self._connections:
             return
         del self._connections[connection]
-        _decrease(self._by_listener, connection.listener.name)
-        if not connection.listener.is_control_plane:
-            self._limited -= 1
-            _decrease(self._by_address, connection.address)
+        self._admission.forget(connection)
+        if connection in self._counted:
+            self._counted.discard(connection)
+            _decrease(self._by_listener, connection.listener.name)
+            if not connection.listener.is_control_plane:
+                self._limited -= 1
+                _decrease(self._by_address, connection.address)
         if not self._connections and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
@@ -183,6 +210,10 @@ class NetworkServer:
         self._gauge(
             MetricName("kafka.server", "socket-server-metrics", "connection-count", tags),
             lambda: self._by_listener.get(listener.name, 0),
+        )
+        self._gauge(
+            MetricName("kafka.server", "socket-server-metrics", "connection-accept-rate", tags),
+            lambda: self._rates.measure(listener.name, self._host.loop.time()),
         )
         self._logger.info("Listener %s accepts connections on %s:%d", listener.name, listener.host or "*", port)
         return port

@@ -140,6 +140,7 @@ class BrokerComponents:
             shared.metrics,
             tick=shared.tick,
             pool=shared.pool,
+            rates=storage.connection_rates,
         )
         self.log_failures = LogFailures(identity.broker_id, session, host.loop, timers=shared.timers, logs=logs)
         self.replica_manager.on_directory_failed = self.log_failures.announce

@@ -32,6 +32,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.server.credential_configs import CredentialConfigs
+from barnabas.server.ip_configs import IpConfigs
 from barnabas.server.quota_configs import QuotaConfigs
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
@@ -39,7 +40,7 @@ _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 class DynamicConfigs:
     """Reads and follows `/config/brokers` and `/config/topics`; and the quotas of clients, by `quota_configs`, and
-    where listeners ask for credentials those, by `credential_configs`.
+    of addresses, by `ip_configs`, and where listeners ask for credentials those, by `credential_configs`.
 
     `on_unclean_election_enabled` is called with a topic whose config allows unclean elections, whenever that was
     announced: the active controller may then have a partition to elect a leader for.
@@ -56,6 +57,7 @@ class DynamicConfigs:
         logger: logging.Logger,
         on_unclean_election_enabled: Callable[[str], None],
         quota_configs: QuotaConfigs,
+        ip_configs: IpConfigs | None = None,
         credential_configs: CredentialConfigs | None = None,
     ) -> None:
         self._store = store
@@ -63,6 +65,7 @@ class DynamicConfigs:
         self._topic_configs = topic_configs
         self._logger = logger
         self._quota_configs = quota_configs
+        self._ip_configs = ip_configs
         self._on_unclean_election_enabled = on_unclean_election_enabled
         self._credential_configs = credential_configs
         self._changes = AnnouncedChanges(
@@ -122,6 +125,8 @@ class DynamicConfigs:
         await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
         await self._read_topics(await self._configured_topics())
         await self._quota_configs.reload()
+        if self._ip_configs is not None:
+            await self._ip_configs.reload()
         if self._credential_configs is not None:
             await self._credential_configs.reload()
         await self._announcements.purge()
@@ -142,6 +147,8 @@ class DynamicConfigs:
         await self._read_brokers(brokers)
         await self._read_topics(list(topics))
         await self._quota_configs.read(others)
+        if self._ip_configs is not None:
+            await self._ip_configs.read(others)
         if self._credential_configs is not None:
             await self._credential_configs.read(others)
         for topic in topics:

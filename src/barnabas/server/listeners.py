@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -63,6 +64,19 @@ async def resolves(loop: asyncio.AbstractEventLoop, name: str) -> bool:
     return True
 
 
+async def address_of(loop: asyncio.AbstractEventLoop, name: str) -> str | None:
+    """The first address of a host, or an address itself; None for a name that nobody knows."""
+    import ipaddress  # for clusters with such quotas
+
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    try:
+        found = await loop.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        return None
+    return str(found[0][4][0]) if found else None
+
+
 async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
     """The bounds of all listeners. Names in `max.connections.per.ip.overrides` are looked up, once, as in Kafka.
 
@@ -107,6 +121,8 @@ def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
                 port=endpoint.port,
                 is_control_plane=endpoint.listener_name == config.listeners.control_plane,
                 connections_max=config.of_listener(endpoint.listener_name, "max.connections"),
+                is_protected=endpoint.listener_name == config.listeners.inter_broker
+                and len(config.listeners.bound) > 1,
                 authenticates=endpoint.security_protocol.uses_sasl,
                 backlog=backlog,
             )

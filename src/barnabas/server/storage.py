@@ -12,12 +12,14 @@ from barnabas.api.client_throttles import ClientThrottles
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
 from barnabas.config.broker_config import BrokerConfig
+from barnabas.config.derived import Values
 from barnabas.config.settings import take, taken_keys
 from barnabas.coordination.ports import Store
 from barnabas.kernel.system_errors import reason
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogSettings
+from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
 from barnabas.security.scram_credentials import ScramCredentials
 from barnabas.server.client_quota_metrics import client_quota_metrics
@@ -25,6 +27,8 @@ from barnabas.server.config import OWN_KEYS
 from barnabas.server.credential_configs import CredentialConfigs
 from barnabas.server.dynamic_configs import DynamicConfigs
 from barnabas.server.errors import BrokerStartError
+from barnabas.server.ip_configs import IpConfigs
+from barnabas.server.listeners import address_of
 from barnabas.server.log_directories import LogDirectories
 from barnabas.server.logins import uses_scram
 from barnabas.server.quota_configs import QuotaConfigs
@@ -106,6 +110,8 @@ class Storage:
         self.client_throttles = ClientThrottles(
             take(ClientQuotaSettings, values), take(ControllerQuotaSettings, values), now, shared.host.clock.stopwatch
         )
+        self.connection_rates = ConnectionRates(take(ClientQuotaSettings, values))
+        self._follow_connection_rates()
         shared.metrics.add_source(partial(client_quota_metrics, self.client_throttles))
         self.scram_credentials = ScramCredentials(shared.logs.logger("kafka.security.CredentialProvider"))
         self.dynamic_configs = DynamicConfigs(
@@ -116,11 +122,24 @@ class Storage:
             timers=shared.timers,
             logger=logger,
             on_unclean_election_enabled=self._unclean_election_enabled,
+            ip_configs=IpConfigs(store, self.connection_rates, partial(address_of, shared.host.loop), logger),
             quota_configs=QuotaConfigs(store, self.client_throttles.by_config, logger),
             credential_configs=self._credential_configs(store, logger),
         )
 
         self.topic_config_loader = TopicConfigLoader(self.topic_configs, self.dynamic_configs)
+
+    def _follow_connection_rates(self) -> None:
+        """Has the bounds of the broker and of each listener follow the configs."""
+        configs, rates, key = self.broker_configs, self.connection_rates, "max.connection.creation.rate"
+
+        def take_bounds(values: Values) -> None:
+            rates.limit_broker(values[key])
+            for endpoint in configs.config.listeners.bound:
+                name = endpoint.listener_name
+                rates.limit_listener(name, configs.config.of_listener(name, "max.connection.creation.rate"))
+
+        configs.follow([key], take_bounds)
 
     def _credential_configs(self, store: Store, logger: logging.Logger) -> CredentialConfigs | None:
         return CredentialConfigs(store, self.scram_credentials, logger) if uses_scram(self._config) else None

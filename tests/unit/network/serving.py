@@ -18,6 +18,7 @@ from barnabas.link.buffers import BufferPool
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.server import NetworkServer
+from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.wire.primitives import Buffer, ProtocolError
 
 DATA = ListenerConfig("DATA", "127.0.0.1", 0)
@@ -98,7 +99,7 @@ class Handler:
 class Serving:
     """What a test has of a running server."""
 
-    def __init__(self, host: Host, config: NetworkConfig) -> None:
+    def __init__(self, host: Host, config: NetworkConfig, rates: ConnectionRates | None = None) -> None:
         self.timers = Timers(host.loop)
         self.lines = Lines()
         self.handler = Handler()
@@ -109,16 +110,20 @@ class Serving:
         logger = logging.getLogger(f"network of {id(self)}")
         logger.addHandler(self.lines)
         self.server = NetworkServer(
-            host, self.timers, config, self.handler, logger, self.metrics, tick=self.tick, pool=self.pool
+            host, self.timers, config, self.handler, logger, self.metrics, tick=self.tick, pool=self.pool, rates=rates
         )
 
 
 @contextlib.asynccontextmanager
 async def serving(
-    host: Host, config: NetworkConfig | None = None, listeners: tuple[ListenerConfig, ...] = (DATA,)
+    host: Host,
+    config: NetworkConfig | None = None,
+    listeners: tuple[ListenerConfig, ...] = (DATA,),
+    *,
+    rates: ConnectionRates | None = None,
 ) -> AsyncIterator[Serving]:
     """Serves until the block ends."""
-    served = Serving(host, config or NetworkConfig())
+    served = Serving(host, config or NetworkConfig(), rates)
     served.ports = await served.server.listen(listeners)
     try:
         yield served

@@ -19,8 +19,10 @@ from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.protocol import CreateMode
 from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
+from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
 from barnabas.server.dynamic_configs import DynamicConfigs
+from barnabas.server.ip_configs import IpConfigs
 from barnabas.server.quota_configs import QuotaConfigs
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
@@ -48,6 +50,7 @@ class Following:
         self.throttles = ClientThrottles(
             ClientQuotaSettings(), ControllerQuotaSettings(), world.host.loop.time, lambda: 0.0
         )
+        self.rates = ConnectionRates(ClientQuotaSettings())
         self.dynamic = DynamicConfigs(
             world.host,
             world.client,
@@ -56,8 +59,13 @@ class Following:
             timers=world.timers,
             logger=world.logger,
             on_unclean_election_enabled=self.unclean.append,
+            ip_configs=IpConfigs(world.client, self.rates, self.address_of, world.logger),
             quota_configs=QuotaConfigs(world.client, self.throttles.by_config, world.logger),
         )
+
+    async def address_of(self, name: str) -> str | None:
+        """Every name that begins with a digit is an address, and there is one host."""
+        return "10.1.1.1" if name == "host" else name if name[0].isdigit() or ":" in name else None
 
     async def put(self, entity: str, **configs: str) -> None:
         """As another broker writes an entity's configs."""
