@@ -13,7 +13,7 @@ from barnabas.sasl.mechanisms import Login
 from barnabas.sasl.plain import PlainServer
 from barnabas.sasl.scram_client import ScramClient
 from barnabas.sasl.scram_mechanisms import ScramCredential, ScramMechanism
-from barnabas.sasl.scram_server import ScramServer
+from barnabas.sasl.scram_server import ScramServer, TokenLogin
 
 _MECHANISM: Final = ScramMechanism.SHA_256
 _CREDENTIAL: Final = ScramCredential.of_password(_MECHANISM, "secret", b"salt")
@@ -26,7 +26,13 @@ def _entropy(count: int) -> bytes:
 
 
 def _server() -> ScramServer:
-    return ScramServer(_MECHANISM, lambda _, user: _CREDENTIAL if user == "alice" else None, _entropy)
+    token = TokenLogin("bob", _CREDENTIAL, 1)
+    return ScramServer(
+        _MECHANISM,
+        lambda _, user: _CREDENTIAL if user == "alice" else None,
+        _entropy,
+        lambda _, token_id: token if token_id == "id" else None,
+    )
 
 
 def _client() -> ScramClient:
