@@ -1,0 +1,68 @@
+"""PEM: certificates and keys as text, in a file or, with any white space between, in a config (KIP-651)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import textwrap
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas.tls.errors import TlsConfigError
+
+PEM_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than all public authorities of the world take."""
+_LINE: Final = 64
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_CERTIFICATES: Final = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
+
+
+@dataclass(frozen=True, slots=True)
+class PemBlock:
+    """One block; `body` is what stands between its lines, which may be secret."""
+
+    label: str
+    body: str = field(repr=False)
+
+    @property
+    def is_certificate(self) -> bool:
+        return self.label in _CERTIFICATES
+
+    @property
+    def is_private_key(self) -> bool:
+        return self.label.endswith("PRIVATE KEY")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """A private key that needs a password."""
+        return self.label.startswith("ENCRYPTED") or "ENCRYPTED" in self.body.partition("\n\n")[0]
+
+    def text(self) -> str:
+        """As OpenSSL reads it, in lines."""
+        body = self.body.strip()
+        if ":" not in body:  # a key in the old encrypted form begins with headers, whose lines matter
+            body = "\n".join(textwrap.wrap("".join(body.split()), _LINE))
+        return f"-----BEGIN {self.label}-----\n{body}\n-----END {self.label}-----\n"
+
+    def der(self) -> bytes:
+        """The bytes of a certificate. Raises TlsConfigError."""
+        try:
+            return base64.b64decode("".join(self.body.split()), validate=True)
+        except binascii.Error:
+            raise TlsConfigError(f"a block BEGIN {self.label} is no base64") from None
+
+
+def blocks(text: str) -> list[PemBlock]:
+    """All blocks, in their order."""
+    return [PemBlock(match[1], match[2]) for match in _BLOCK.finditer(text)]
+
+
+def certificate(der: bytes) -> PemBlock:
+    """The block of a certificate."""
+    return PemBlock("CERTIFICATE", base64.b64encode(der).decode())
+
+
+def private_key(der: bytes) -> PemBlock:
+    """The block of a key in PKCS #8 that is not encrypted."""
+    return PemBlock("PRIVATE KEY", base64.b64encode(der).decode())
