@@ -11,16 +11,24 @@ import operator
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.kernel.lazy_timer import ROUNDING_SECONDS, LazyTimer
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.connection import Connection, LinkContext
-from barnabas.link.errors import ConnectionLostError, InFlightLimitError, RequestTimeoutError
+from barnabas.link.errors import (
+    AuthenticationFailedError,
+    ConnectionLostError,
+    InFlightLimitError,
+    RequestTimeoutError,
+)
 from barnabas.wire import codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.primitives import Buffer, ProtocolError
+
+if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
 
 _expiry = operator.attrgetter("expires_at")
 _correlation_id_at = struct.Struct(">i").unpack_from
@@ -189,7 +197,9 @@ class ClientConnection(Connection):
     def _lost(self, _error: Exception | None) -> None:
         self._timer.close()
         reason = f": {_error}" if _error else ""
-        self._fail_all(ConnectionLostError(f"the connection with {self.peer} ended{reason}"))
+        if not isinstance(_error, AuthenticationFailedError):
+            _error = ConnectionLostError(f"the connection with {self.peer} ended{reason}")
+        self._fail_all(_error)
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -234,10 +244,14 @@ async def connect(
     in_flight_max: int = 5,
     timeout_ms: float = 30_000,
     is_control: bool = False,
+    tls: TlsEnd | None = None,
 ) -> ClientConnection:
-    """Connects to a broker, and sends nothing. Raises OSError, and TimeoutError after `timeout_ms`."""
+    """Connects to a broker, and sends nothing. Raises OSError, and TimeoutError after `timeout_ms`.
+
+    With `tls` the connection is secured first; AuthenticationFailedError says that one end does not accept the other.
+    """
     connection = ClientConnection(context, client_id, in_flight_max)
-    making = asyncio.ensure_future(context.loop.create_connection(lambda: connection, address, port))
+    making = asyncio.ensure_future(_make(context, connection, address, port, tls))
     timer = context.timers.call_after(timeout_ms, making.cancel)
     try:
         await making
@@ -251,6 +265,20 @@ async def connect(
         timer.cancel()
     connection.is_control = is_control
     return connection
+
+
+async def _make(
+    context: LinkContext, connection: ClientConnection, address: str, port: int, tls: TlsEnd | None
+) -> None:
+    if tls is None:
+        await context.loop.create_connection(lambda: connection, address, port)
+        return
+    # With OpenSSL behind it, which a client without TLS need not load.
+    from barnabas.link.tls import TlsConnection
+
+    secured = TlsConnection(context, connection, tls, address)
+    await context.loop.create_connection(lambda: secured, address, port)
+    await asyncio.shield(secured.secured)
 
 
 def encoding(message: Any, version: int, client_id: str | None) -> Encode:

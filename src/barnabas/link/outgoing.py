@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.timers import Timer
     from barnabas.link.connection import LinkContext
     from barnabas.link.login import LinkLogin
+    from barnabas.link.tls import TlsEnd
 
 _JITTER: Final = 0.2
 _SHARE_OF_LIFETIME: Final = (0.85, 0.95)
@@ -119,10 +120,11 @@ class Outgoing:
         is_control: bool = False,
         learns_versions: bool = False,
         login: LinkLogin | None = None,
+        tls: TlsEnd | None = None,
     ) -> None:
         """Does nothing yet. `random` is the host's, for jitter; with `is_control` answers are handled ahead of data;
-        with `learns_versions` each new connection begins with ApiVersions; with `login` it goes on with that, and it is
-        repeated before the session that the broker gives is over.
+        with `tls` each connection is secured first; with `learns_versions` it begins with ApiVersions; with `login` it
+        goes on with that, and it is repeated before the session that the broker gives is over.
         """
         self.peer = f"{address}:{port}"
         """Address and port, as given."""
@@ -135,6 +137,7 @@ class Outgoing:
         self._is_control = is_control
         self._learns_versions = learns_versions
         self._login = login
+        self._tls = tls
         self._login_timer: Timer | None = None
         self._logging_in: asyncio.Task[None] | None = None
         """The repetition of the login, during which nothing else is sent."""
@@ -408,6 +411,7 @@ class Outgoing:
                 in_flight_max=settings.in_flight_max + (self._login is not None),  # one more for a repeated login
                 timeout_ms=timeout_ms,
                 is_control=self._is_control,
+                tls=self._tls,
             )
             if self._learns_versions:
                 await connection.learn_api_versions(_SOFTWARE_NAME, __version__, timeout_ms)

@@ -2,6 +2,6 @@
 
 `server.NetworkServer` listens and hands each request to the handler of `ports`; what a request means is not known here.
 A connection whose listener asks for a login is diverted to who answers it (`ServerConnection.divert`).
-Who makes too many in a second waits (`admission`). Absent: TLS, and closing the quietest connection in favour of one of
-the inter-broker listener.
+A connection counts from the moment it is accepted, before its TLS handshake too; who makes too many in a second waits
+(`admission`). Absent: closing the quietest connection in favour of one of the inter-broker listener.
 """

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from barnabas.link.limits import LinkLimits
+
+if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,8 @@ class ListenerConfig:
     """No request is handled before somebody has said who the client is (`ServerConnection.divert`)."""
     backlog: int = 50
     """Connections that the system holds until they are accepted (`socket.listen.backlog.size`)."""
+    tls: TlsEnd | None = None
+    """How its connections are secured; None where they are plain."""
 
 
 @dataclass(frozen=True, slots=True)

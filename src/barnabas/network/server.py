@@ -194,7 +194,7 @@ class NetworkServer:
     # Inside.
 
     async def _listen(self, listener: ListenerConfig) -> int:
-        factory = functools.partial(ServerConnection, self._context, self, listener)
+        factory = self._factory(listener)
         try:
             server = await self._host.loop.create_server(
                 factory, listener.host, listener.port, backlog=listener.backlog
@@ -217,6 +217,16 @@ class NetworkServer:
         )
         self._logger.info("Listener %s accepts connections on %s:%d", listener.name, listener.host or "*", port)
         return port
+
+    def _factory(self, listener: ListenerConfig) -> Callable[[], asyncio.BaseProtocol]:
+        plain = functools.partial(ServerConnection, self._context, self, listener)
+        tls = listener.tls
+        if tls is None:
+            return plain
+        # With OpenSSL behind it, which a broker without TLS does not load.
+        from barnabas.link.tls import TlsConnection
+
+        return lambda: TlsConnection(self._context, plain(), tls)
 
     def _reason_to_refuse(self, address: str, listener: ListenerConfig) -> str | None:
         config = self._config
