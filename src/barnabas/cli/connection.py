@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, command_config_option, login_of_command
+from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, access_of_command, command_config_option
 from barnabas.cli.output import give_up_output, printable
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def run_on_host(
 
 
 def load_loops() -> None:
-    """For who imports the client before the command runs: no command speaks TLS, and OpenSSL takes a while to load."""
+    """For who imports the client before the command runs: loops do no TLS here, and OpenSSL takes a while to load."""
     from barnabas.kernel.real_tls import import_loops_without_tls
 
     import_loops_without_tls()
@@ -250,12 +250,16 @@ async def _client(host: RealHost, bootstrap: str) -> AsyncIterator[Client]:
 
     servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
     try:
-        login = login_of_command()
+        access = access_of_command()
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
     try:
         settings = ClientSettings(
-            bootstrap_servers=servers, client_id="barnabas-cli", api_timeout_ms=API_TIMEOUT_MS, login=login
+            bootstrap_servers=servers,
+            client_id="barnabas-cli",
+            api_timeout_ms=API_TIMEOUT_MS,
+            login=access.login,
+            tls=access.tls,
         )
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"--bootstrap-server or {BOOTSTRAP_VARIABLE}") from error

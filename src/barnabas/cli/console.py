@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, login_of_command
+from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, access_of_command
 from barnabas.cli.connection import (
     BOOTSTRAP_VARIABLE,
     CommandError,
@@ -106,7 +106,7 @@ def command(
         logger = logging.getLogger("barnabas.console")
         logger.setLevel(logging.ERROR)
         try:
-            login = login_of_command()
+            access = access_of_command()
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
 
@@ -121,7 +121,8 @@ def command(
                 port,
                 logger,
                 names=names,
-                login=login,
+                login=access.login,
+                tls=access.tls,
                 users=users,
                 may_change=allow_changes,
                 on_change=_tell_of_change,

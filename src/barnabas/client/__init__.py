@@ -14,5 +14,5 @@ broker and lane (`client`). `admin` over `config_admin` and `group_admin`; `brok
 and `producer_sender`, and `transactional_producer` over it; `consumer` over `positions`, `fetcher`, `fetch_session` and
 `offset_lookup`; `group_member` over `assignors`, `subscription_bytes` and `group_coordinator`, a `coordinator`.
 
-Absent: KIP-848 groups, TLS.
+Absent: KIP-848 groups.
 """

@@ -53,7 +53,14 @@ class Client:
             from barnabas.link.login import LinkLogin
 
             login = LinkLogin(settings.login, host.entropy)
-        self.connections = Connections(context, host.random, settings.client_id, settings.outgoing, login)
+        tls = None
+        if settings.tls is not None:
+            # With OpenSSL behind it, which a client without TLS need not load.
+            from barnabas.link.handshakes import Handshakes
+            from barnabas.link.tls import TlsEnd
+
+            tls = TlsEnd(settings.tls, Handshakes(host.loop, self.timers, host.offload))
+        self.connections = Connections(context, host.random, settings.client_id, settings.outgoing, login, tls)
         self.metadata = Metadata(host, self.timers, self.connections, settings, logger)
         self._silent: dict[int, float] = {}
         """Brokers that have owed an answer for too long, and until when they are asked only after all others."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.link.connection import LinkContext
     from barnabas.link.login import LinkLogin
     from barnabas.link.outgoing import OutgoingSettings
+    from barnabas.link.tls import TlsEnd
 
 Lane = NewType("Lane", int)
 METADATA_LANE = Lane(0)
@@ -33,8 +34,10 @@ class Connections:
         client_id: str,
         settings: OutgoingSettings,
         login: LinkLogin | None = None,
+        tls: TlsEnd | None = None,
     ) -> None:
         self._login = login
+        self._tls = tls
         self._context = context
         self._random = random
         self._client_id = client_id
@@ -74,6 +77,7 @@ class Connections:
                 settings=self._settings,
                 learns_versions=True,
                 login=self._login,
+                tls=self._tls,
             )
         return found
 

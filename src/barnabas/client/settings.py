@@ -12,6 +12,8 @@ from barnabas.link.outgoing import OutgoingSettings
 from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 
 if TYPE_CHECKING:
+    import ssl
+
     from barnabas.sasl.mechanisms import Login
 
 REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
@@ -55,6 +57,8 @@ class ClientSettings:
     login: Login | None = None
     """Who logs in by SASL (`sasl.mechanism` and `sasl.jaas.config`, of which `Login.of_jaas` makes one); None where the
     brokers do not ask."""
+    tls: ssl.SSLContext | None = None
+    """How connections are secured; None where brokers speak plainly (`security.protocol` without SSL)."""
     outgoing: OutgoingSettings = field(default_factory=OutgoingSettings)
 
     def __post_init__(self) -> None:

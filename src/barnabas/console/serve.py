@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientTimeoutError
@@ -21,6 +21,9 @@ from barnabas.console.records_read import RecordReader
 from barnabas.kernel.host import Host
 from barnabas.sasl.mechanisms import Login
 
+if TYPE_CHECKING:
+    import ssl
+
 REQUEST_TIMEOUT_MS: Final = 4_000
 _FIRST_ANSWER_MS: Final = 2_000
 """How long the first page waits for the cluster; where it does not answer, pages say so."""
@@ -35,6 +38,7 @@ async def serve(
     *,
     names: Iterable[str] = (),
     login: Login | None = None,
+    tls: ssl.SSLContext | None = None,
     users: Mapping[str, PasswordHash] | None = None,
     may_change: bool = False,
     on_change: Callable[[str], object] = lambda _: None,
@@ -44,11 +48,11 @@ async def serve(
     """Serves pages at `address` until it is cancelled; `on_ready` is told where, as a URL. It starts whether or not a
     broker answers.
 
-    `names` are further names that browsers may know it by; `login` is for brokers that want one; `users` have to log in
-    to the console, None lets in whoever reaches it. Where it `may_change` the cluster, `on_change` is told of each
-    change. With a higher `pace` brokers are asked so many times as often. Raises OSError where it cannot listen,
-    AuthenticationFailedError where the login is refused at the start, and ValueError for bootstrap servers that are
-    none.
+    `names` are further names that browsers may know it by; `login` is for brokers that want one, and `tls` for those
+    that are secured; `users` have to log in to the console, None lets in whoever reaches it. Where it `may_change` the
+    cluster, `on_change` is told of each change. With a higher `pace` brokers are asked so many times as often. Raises
+    OSError where it cannot listen, AuthenticationFailedError where the login is refused at the start, and ValueError
+    for bootstrap servers that are none.
     """
     servers = tuple(bootstrap_servers)
     settings = ClientSettings(
@@ -57,6 +61,7 @@ async def serve(
         request_timeout_ms=REQUEST_TIMEOUT_MS,
         api_timeout_ms=REQUEST_TIMEOUT_MS,
         login=login,
+        tls=tls,
     )
     client = Client(host, settings, logger)
     poller = Poller(client, pace=pace)

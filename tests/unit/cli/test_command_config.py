@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from barnabas.cli.command_config import read_login
+from barnabas.cli.command_config import Access, read_access
 from barnabas.cli.connection import bootstrap_option, exiting, run_with_client
 from barnabas.client.client import Client
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.sasl.mechanisms import Login
+from tests.support.certificates import client_certificate, shared_authority
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SECRET = "hush-hush"
@@ -31,19 +33,24 @@ def write(directory: Path, text: str) -> str:
 
 
 def test_a_login_is_read_as_kafkas_commands_read_it(tmp_path: Path) -> None:
-    assert read_login(write(tmp_path, GOOD)) == Login("SCRAM-SHA-512", "alice", SECRET)
+    assert read_access(write(tmp_path, GOOD)) == Access(Login("SCRAM-SHA-512", "alice", SECRET))
 
 
 @pytest.mark.parametrize("text", ["", "security.protocol=plaintext\nclient.id=x\n"])
 def test_where_none_is_wanted_there_is_none(tmp_path: Path, text: str) -> None:
-    assert read_login(write(tmp_path, text)) is None
+    assert read_access(write(tmp_path, text)) == Access()
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (GOOD.replace("security.protocol=SASL_PLAINTEXT\n", ""), "no security.protocol=SASL_PLAINTEXT"),
-        (GOOD.replace("=SASL_PLAINTEXT", "=SASL_SSL"), "not SASL_SSL; there is no TLS yet"),
+        (GOOD.replace("=SASL_PLAINTEXT", "=SSL"), "no security.protocol=SASL_SSL"),
+        (GOOD.replace("=SASL_PLAINTEXT", "=TLS"), "must be one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not TLS"),
+        (f"{GOOD}ssl.truststore.location=x\n", "no security.protocol=SASL_SSL"),
+        (f"security.protocol=SSL\nssl.keystore.password={SECRET}\n", "no ssl.keystore.location"),
+        ("security.protocol=SSL\nssl.truststore.location=/nowhere\n", "/nowhere cannot be read: No such file"),
+        ("security.protocol=SSL\nssl.endpoint.identification.algorithm=x\n", "must be https, or empty"),
         (GOOD.replace("sasl.mechanism=SCRAM-SHA-512\n", ""), "lacks sasl.mechanism"),
         ("security.protocol=SASL_PLAINTEXT\n", r"lacks sasl.mechanism and sasl.jaas.config"),
         (GOOD.replace("SCRAM-SHA-512", "GSSAPI"), "must be one of PLAIN"),
@@ -54,7 +61,7 @@ def test_where_none_is_wanted_there_is_none(tmp_path: Path, text: str) -> None:
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as refusal:
-        read_login(write(tmp_path, text))
+        read_access(write(tmp_path, text))
     assert SECRET not in str(refusal.value)
 
 
@@ -99,3 +106,25 @@ def test_a_login_that_is_refused_ends_a_command_with_a_line() -> None:
         "work: h:1 refuses the login: Authentication failed: Invalid username or password; check --command-config or "
         "BARNABAS_COMMAND_CONFIG\n"
     )
+
+
+def test_tls_is_read_as_kafkas_commands_read_it(tmp_path: Path) -> None:
+    store = client_certificate().both
+    text = (
+        f"security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.location={store}\n"
+        f"ssl.truststore.type=PEM\nssl.truststore.location={shared_authority().certificate}\n"
+        "ssl.enabled.protocols=TLSv1.2, TLSv1.3\n"
+    )
+    login, context = read_access(write(tmp_path, text))
+    assert login is None
+    assert context is not None
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    _, unchecked = read_access(write(tmp_path, f"{text}ssl.endpoint.identification.algorithm=\nssl.protocol=TLSv1.2\n"))
+    assert unchecked is not None
+    assert not unchecked.check_hostname
+    assert unchecked.verify_mode is ssl.CERT_REQUIRED
+    assert unchecked.maximum_version is ssl.TLSVersion.TLSv1_2
+    both = read_access(write(tmp_path, GOOD.replace("=SASL_PLAINTEXT", "=SASL_SSL")))
+    assert both.login is not None
+    assert both.tls is not None
