@@ -111,6 +111,12 @@ CHECKS: Final = (
         "Barnabas stays with ZooKeeper; leave it out",
     ),
     Check(
+        ("zookeeper.ssl.client.enable",),
+        # Taken and not heeded, it would be a plain connection while the configuration says that it is not.
+        lambda values: not values["zookeeper.ssl.client.enable"],
+        "there is no TLS to ZooKeeper; leave it out, and keep that connection in a network you trust",
+    ),
+    Check(
         ("controller.listener.names",),
         lambda values: not values["controller.listener.names"],
         "it belongs to KRaft mode; leave it out",

@@ -46,6 +46,7 @@ from barnabas.server.logins import check_logins
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
+from barnabas.server.tls import check_tls
 from barnabas.wire.endpoints import BrokerEndpoint
 
 Answer = TypeVar("Answer")
@@ -172,6 +173,7 @@ class Broker:
 
     async def _start(self) -> None:
         check_logins(self.config)
+        check_tls(self.config, self.host.files)
         self._storage = storage = Storage(self._shared, self.config, self._fail)
         storage.log_manager.open_directories()
         await self._show_metrics()
@@ -232,7 +234,7 @@ class Broker:
         """Binds the listeners. Requests are handled when everything else is ready; those of the controller at once."""
         self._shared.tick.hold()
         try:
-            ports = await components.network.listen(listener_configs(self.config))
+            ports = await components.network.listen(listener_configs(self.config, components.tls_of_listeners))
         except OSError as error:
             raise BrokerStartError(
                 f"{error.strerror}. Choose another address or port in listeners (barnabas up: --host and --port)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
@@ -21,6 +21,9 @@ from barnabas.wire.messages import (
     WriteTxnMarkersResponse,
 )
 from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
 
 _VERIFYING_VERSIONS: Final = (4, 5)
 """Of AddPartitionsToTxn, which may only ask."""
@@ -40,6 +43,7 @@ class BrokerChannels:
         request_timeout_ms: float,
         settings: OutgoingSettings,
         login: LinkLogin | None = None,
+        tls: TlsEnd | None = None,
     ) -> None:
         """`listener_name` is where brokers are reached (inter.broker.listener.name)."""
         self._context = context
@@ -50,6 +54,7 @@ class BrokerChannels:
         self._request_timeout_ms = request_timeout_ms
         self._settings = settings
         self._login = login
+        self._tls = tls
         self._outgoing: dict[int, tuple[Node, Outgoing]] = {}
         self._is_closed = False
         metadata.add_listener(self._note_change)
@@ -85,6 +90,7 @@ class BrokerChannels:
                 client_id=self._client_id,
                 settings=self._settings,
                 login=self._login,
+                tls=self._tls,
                 learns_versions=True,
             )
             known = self._outgoing[broker_id] = (node, outgoing)

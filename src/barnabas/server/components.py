@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,7 @@ from barnabas.leader.isr_changes import IsrChanges
 from barnabas.leader.partition import Partition
 from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.link.connection import LinkContext
+from barnabas.link.handshakes import Handshakes
 from barnabas.link.limits import LinkLimits
 from barnabas.link.login import LinkLogin
 from barnabas.network.config import NetworkConfig
@@ -50,11 +51,13 @@ from barnabas.server.logins import listener_logins, login_at_brokers
 from barnabas.server.registration import Registration
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
+from barnabas.server.tls import BrokerTls, uses_tls
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.transaction_verification import TransactionVerifier
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
     from barnabas.server.remote_components import RemoteComponents
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
@@ -105,6 +108,7 @@ class BrokerComponents:
         self.features = FinalizedFeatureCache(
             host.loop, session, logs.logger("kafka.server.FinalizedFeatureChangeListener")
         )
+        self.tls = self._make_tls()
         self.controller_channel = self._channel("forwarding")
         self.alter_partition_channel = self._channel("alter-partition", learns_versions=True)
         self._broker_channels = self._channels_to_brokers()
@@ -121,33 +125,43 @@ class BrokerComponents:
         self.handlers = self._handlers()
         self.replica_manager.on_leadership_change = self._leadership_changed
         self.replica_manager.on_stop = self._replicas_stopped
-        self.dispatcher = Dispatcher(
-            host,
-            self.handlers.registry,
-            logs.logger("kafka.server.KafkaApis"),
-            shared.metrics,
-            shared.steps,
-            None if self.authorization is None else self.authorization.authorizer,
-            authentication=self._authentication(),
-            throttles=storage.client_throttles,
-        )
-        self.network = NetworkServer(
-            host,
-            shared.timers,
-            network,
-            self.dispatcher,
-            logs.logger("kafka.network.SocketServer"),
-            shared.metrics,
-            tick=shared.tick,
-            pool=shared.pool,
-            rates=storage.connection_rates,
-        )
+        self.dispatcher = self._dispatcher()
+        self.network = self._network(network)
         self.log_failures = LogFailures(identity.broker_id, session, host.loop, timers=shared.timers, logs=logs)
         self.replica_manager.on_directory_failed = self.log_failures.announce
         storage.on_directory_offline = self.replica_manager.log_directory_failed
         storage.on_unclean_election_enabled = self.controller.enable_topic_unclean_leader_election
         self._follow_sessions()
         self._follow_configs(storage.broker_configs)
+
+    def _dispatcher(self) -> Dispatcher:
+        shared, authentication = self.shared, self._authentication()
+        if self.tls is not None:
+            self.tls.logins = authentication.counts
+        return Dispatcher(
+            shared.host,
+            self.handlers.registry,
+            shared.logs.logger("kafka.server.KafkaApis"),
+            shared.metrics,
+            shared.steps,
+            None if self.authorization is None else self.authorization.authorizer,
+            authentication=authentication,
+            throttles=self.storage.client_throttles,
+        )
+
+    def _network(self, network: NetworkConfig) -> NetworkServer:
+        shared = self.shared
+        return NetworkServer(
+            shared.host,
+            shared.timers,
+            network,
+            self.dispatcher,
+            shared.logs.logger("kafka.network.SocketServer"),
+            shared.metrics,
+            tick=shared.tick,
+            pool=shared.pool,
+            rates=self.storage.connection_rates,
+        )
 
     def broker_epoch(self) -> int:
         """The epoch of the present registration; -1 before the first."""
@@ -205,6 +219,18 @@ class BrokerComponents:
         for follower in (self.authorization, self.tokens):
             if follower is not None:
                 self.session.add_session_listener(follower.changes)
+
+    def _make_tls(self) -> BrokerTls | None:
+        shared = self.shared
+        if not uses_tls(self.config):
+            return None
+        handshakes = Handshakes(shared.host.loop, shared.timers, shared.host.offload)
+        return BrokerTls(self.config, shared.host.files, handshakes, shared.metrics)
+
+    @property
+    def tls_of_listeners(self) -> Mapping[str, TlsEnd]:
+        """How listeners are secured, by name; those that are plain are not among them."""
+        return {} if self.tls is None else self.tls.listeners
 
     def _follow_configs(self, configs: BrokerConfigs) -> None:
         """Makes the components follow dynamic configs."""
@@ -292,6 +318,7 @@ class BrokerComponents:
             self.identity.broker_id,
             self.metadata_cache,
             lambda: self.replica_manager.partitions.values(),  # noqa: PLW0108 - it is made after this
+            self._tls_at(self.config.listeners.inter_broker),
         )
 
     def _channel(self, name: str, *, learns_versions: bool = False) -> ControllerChannel:
@@ -308,12 +335,17 @@ class BrokerComponents:
             logger=self.shared.logs.logger("kafka.server.NodeToControllerChannelManager"),
             learns_versions=learns_versions,
             login=self._login_at(self.config.listeners.for_controller),
+            tls=self._tls_at(self.config.listeners.for_controller),
         )
 
     def _login_at(self, listener_name: str) -> LinkLogin | None:
         """Who this broker is at others' listeners of that name."""
         login = login_at_brokers(self.config, listener_name)
         return None if login is None else LinkLogin(login, self.shared.host.entropy)
+
+    def _tls_at(self, listener_name: str) -> TlsEnd | None:
+        """How connections to others' listeners of that name are secured."""
+        return None if self.tls is None else self.tls.to_brokers.get(listener_name)
 
     def _channels_to_brokers(self) -> BrokerChannels:
         return BrokerChannels(
@@ -325,6 +357,7 @@ class BrokerComponents:
             request_timeout_ms=self.config.values["request.timeout.ms"],
             settings=outgoing_settings(self.config),
             login=self._login_at(self.config.listeners.inter_broker),
+            tls=self._tls_at(self.config.listeners.inter_broker),
         )
 
     def _coordinators(self) -> CoordinatorComponents:
@@ -377,6 +410,7 @@ class BrokerComponents:
                 shared.host.random,
                 outgoing_settings(self.config),
                 self._login_at(self.config.listeners.inter_broker),
+                self._tls_at(self.config.listeners.inter_broker),
             ),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
@@ -438,6 +472,7 @@ class BrokerComponents:
             str(self.identity.broker_id),
             shared.steps,
             self._login_at(listeners.for_controller),
+            self._tls_at(listeners.for_controller),
         )
         settings = ControllerSettings(
             broker_id=self.identity.broker_id,

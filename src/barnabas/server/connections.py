@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cluster.image import Node
 from barnabas.config.listeners import SecurityProtocol
@@ -12,6 +12,9 @@ from barnabas.link.connection import LinkContext
 from barnabas.link.login import LinkLogin
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
 from barnabas.wire.classes import Message
+
+if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
 
 
 class BrokerLinks:
@@ -23,11 +26,13 @@ class BrokerLinks:
         random: random.Random,
         settings: OutgoingSettings,
         login: LinkLogin | None = None,
+        tls: TlsEnd | None = None,
     ) -> None:
         self._context = context
         self._random = random
         self._settings = settings
         self._login = login
+        self._tls = tls
 
     def connect(self, node: Node, client_id: str) -> Outgoing:
         """A connection for the fetchers of one leader; nothing is sent yet."""
@@ -39,6 +44,7 @@ class BrokerLinks:
             client_id=client_id,
             settings=self._settings,
             login=self._login,
+            tls=self._tls,
         )
 
 
@@ -67,6 +73,15 @@ class ControlConnection:
         self._outgoing.close()
 
 
+_PROTOCOLS: Final = {
+    (False, False): SecurityProtocol.PLAINTEXT,
+    (False, True): SecurityProtocol.SSL,
+    (True, False): SecurityProtocol.SASL_PLAINTEXT,
+    (True, True): SecurityProtocol.SASL_SSL,
+}
+"""By whether it asks for a login, and has TLS."""
+
+
 class ControlLinks:
     """Makes the connections of the controller. It is `controller.ports.BrokerConnections`."""
 
@@ -78,8 +93,10 @@ class ControlLinks:
         client_id: str,
         steps: StepRunner,
         login: LinkLogin | None = None,
+        tls: TlsEnd | None = None,
     ) -> None:
         self._login = login
+        self._tls = tls
         self._steps = steps
         self._context = context
         self._random = random
@@ -90,7 +107,7 @@ class ControlLinks:
         self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str
     ) -> ControlConnection:
         """A connection for control requests to one broker; nothing is sent yet."""
-        wanted = SecurityProtocol.PLAINTEXT if self._login is None else SecurityProtocol.SASL_PLAINTEXT
+        wanted = _PROTOCOLS[self._login is not None, self._tls is not None]
         if security_protocol != wanted.name:
             raise ValueError(
                 f"broker {broker_id} speaks {security_protocol} on {listener_name}, and this broker {wanted.name}"
@@ -104,5 +121,6 @@ class ControlLinks:
             settings=self._settings,
             is_control=True,
             login=self._login,
+            tls=self._tls,
         )
         return ControlConnection(outgoing, self._steps)

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
@@ -21,6 +21,9 @@ from barnabas.link.login import LinkLogin
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
 
 _RETRY_PAUSE_MS: Final = 50.0
 _Attempt = Callable[[Outgoing, float], Awaitable[Any]]
@@ -43,6 +46,7 @@ class ControllerChannel:
         logger: logging.Logger,
         learns_versions: bool = False,
         login: LinkLogin | None = None,
+        tls: TlsEnd | None = None,
     ) -> None:
         """`name` is what log lines call the purpose; `listener_name` is where controllers are reached.
 
@@ -57,6 +61,7 @@ class ControllerChannel:
         self._request_timeout_ms = request_timeout_ms
         self._settings = settings
         self._login = login
+        self._tls = tls
         self._logger = logger
         self._learns_versions = learns_versions
         self._node: Node | None = None
@@ -145,6 +150,7 @@ class ControllerChannel:
                 client_id=self._client_id,
                 settings=self._settings,
                 login=self._login,
+                tls=self._tls,
                 learns_versions=self._learns_versions,
             )
             if self._closed:

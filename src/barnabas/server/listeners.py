@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.derived import max_connections_per_ip_overrides
@@ -19,6 +20,9 @@ from barnabas.link.outgoing import OutgoingSettings
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.server.errors import BrokerStartError
 from barnabas.wire.endpoints import BrokerEndpoint
+
+if TYPE_CHECKING:
+    from barnabas.link.tls import TlsEnd
 
 _IDLE_FOREVER_MS = 2**53
 
@@ -104,16 +108,11 @@ async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
     )
 
 
-def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
-    """The addresses to listen on. Raises BrokerStartError for a protocol that is not supported yet."""
+def listener_configs(config: BrokerConfig, tls: Mapping[str, TlsEnd]) -> list[ListenerConfig]:
+    """The addresses to listen on. `tls` has those that are secured, by name."""
     backlog = take(NetworkSettings, config.values).backlog
     found = []
     for endpoint in config.listeners.bound:
-        if endpoint.security_protocol.uses_tls:
-            raise BrokerStartError(
-                f"Listener {endpoint.listener_name} uses {endpoint.security_protocol.name}, which is not supported yet:"
-                " only PLAINTEXT and SASL_PLAINTEXT are"
-            )
         found.append(
             ListenerConfig(
                 name=endpoint.listener_name,
@@ -125,6 +124,8 @@ def listener_configs(config: BrokerConfig) -> list[ListenerConfig]:
                 and len(config.listeners.bound) > 1,
                 authenticates=endpoint.security_protocol.uses_sasl,
                 backlog=backlog,
+                # No listener with TLS that is plain because somebody forgot it.
+                tls=tls[endpoint.listener_name] if endpoint.security_protocol.uses_tls else None,
             )
         )
     return found

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.broker_configs import BrokerConfigs
     from barnabas.cluster.metadata_cache import MetadataCache
     from barnabas.config.derived import Values
+    from barnabas.link.tls import TlsEnd
 
 _AT_RUN_TIME: Final = (
     "remote.fetch.max.wait.ms",
@@ -43,8 +44,11 @@ class RemoteComponents:
         broker_id: int,
         metadata_cache: MetadataCache,
         partitions: Callable[[], Iterable[Partition]],
+        tls: TlsEnd | None,
     ) -> None:
-        """`partitions` are those that the broker hosts. Raises BrokerStartError for a storage that cannot be used."""
+        """`partitions` are those that the broker hosts, and `tls` is how connections to other brokers are secured.
+        Raises BrokerStartError for a storage that cannot be used.
+        """
         settings = take(TieredSettings, config.values)
         try:
             open_store(shared.host.files, settings.url, settings.options)
@@ -61,6 +65,7 @@ class RemoteComponents:
                 "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
             ),
             login_at_brokers(config, listener),
+            lambda: None if tls is None else tls.context,
         )
         metrics = RemoteMetrics(shared.metrics)
         quotas = self._quotas = RemoteQuotas(shared.timers, shared.host.loop.time, settings)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
@@ -40,6 +40,9 @@ from barnabas.tiered.settings import TieredSettings
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import REMOTE_LOG_METADATA_TOPIC, TopicPartition
+
+if TYPE_CHECKING:
+    import ssl
 
 _POLL_MS: Final = 1_000
 _AGAIN_MS: Final = 1_000
@@ -80,9 +83,13 @@ class MetadataTopic:
         bootstrap_servers: Callable[[], tuple[str, ...]],
         logger: logging.Logger,
         login: Login | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
-        """`bootstrap_servers` are asked for when the first partition is needed; `login` is this broker's there."""
+        """`bootstrap_servers` are asked for when the first partition is needed; `login` is this broker's there,
+        and `tls` secures its connections.
+        """
         self._login = login
+        self._tls = tls
         self._host = host
         self._timers = timers
         self._settings = settings
@@ -208,7 +215,10 @@ class MetadataTopic:
 
     async def _read_on(self, stack: AsyncExitStack) -> None:
         settings = ClientSettings(
-            bootstrap_servers=self._bootstrap_servers(), client_id="remote-log-metadata", login=self._login
+            bootstrap_servers=self._bootstrap_servers(),
+            client_id="remote-log-metadata",
+            login=self._login,
+            tls=self._tls(),
         )
         client = await stack.enter_async_context(Client(self._host, settings, self._logger))
         admin = Admin(client)

@@ -367,10 +367,10 @@ def test_a_directory_in_use_is_refused() -> None:
             simulation.run_on(machine, running(nothing, Lines(), "broker.id=4"))
 
 
-def test_what_there_is_not_yet_is_refused_at_the_start() -> None:
+def test_a_listener_with_tls_and_without_a_key_is_refused_at_the_start() -> None:
     with Simulation(1) as simulation:
         start_coordinator(simulation)
-        with pytest.raises(BrokerStartError, match="SSL, which is not supported yet"):
+        with pytest.raises(BrokerStartError, match=r"Listener SSL: a listener with TLS needs a key: set ssl\.keystore"):
             simulation.run_on(
                 simulation.machine("broker"),
                 running(nothing, Lines(), "listeners=SSL://:0", "security.inter.broker.protocol=SSL"),

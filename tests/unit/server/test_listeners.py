@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from barnabas.config.broker_config import BrokerConfig
@@ -58,7 +60,7 @@ def test_listeners_have_their_own_limits_and_the_control_plane_is_known() -> Non
         "max.connections=100",
         "socket.listen.backlog.size=77",
     )
-    plain, control = listener_configs(read)
+    plain, control = listener_configs(read, {})
     assert (plain.name, plain.host, plain.port, plain.connections_max, plain.is_control_plane) == (
         "PLAINTEXT",
         None,
@@ -69,9 +71,12 @@ def test_listeners_have_their_own_limits_and_the_control_plane_is_known() -> Non
     assert (control.is_control_plane, control.connections_max, control.backlog) == (True, 100, 77)
 
 
-def test_a_protocol_that_there_is_not_yet_is_refused() -> None:
-    with pytest.raises(BrokerStartError, match="SSL, which is not supported yet"):
-        listener_configs(config("listeners=SSL://:9092", "security.inter.broker.protocol=SSL"))
+def test_a_listener_with_tls_is_never_plain() -> None:
+    read = config("listeners=SSL://:9092,PLAINTEXT://:9093", "security.inter.broker.protocol=SSL")
+    with pytest.raises(KeyError):
+        listener_configs(read, {})
+    end: Any = object()
+    assert [each.tls for each in listener_configs(read, {"SSL": end, "PLAINTEXT": end})] == [end, None]
 
 
 def test_bounds_come_from_kafkas_keys() -> None:

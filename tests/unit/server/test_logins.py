@@ -40,7 +40,7 @@ def nobody(*_: object) -> None:
 
 def test_listeners_with_sasl_ask_and_others_do_not() -> None:
     config = with_()
-    assert {listener.name: listener.authenticates for listener in listener_configs(config)} == {
+    assert {listener.name: listener.authenticates for listener in listener_configs(config, {})} == {
         "PLAINTEXT": False,
         "LOGIN": True,
         "CONTROL": True,
