@@ -346,7 +346,8 @@ class PartitionQueue:
         batch.is_refused = True
         self.send_again(batch, retry_at, is_uncertain=False)
         if is_first or is_fenced:
-            self._break(KafkaError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"the leader of {self.partition}"))
+            code = ErrorCode.INVALID_PRODUCER_EPOCH if is_fenced else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self._break(KafkaError(code, f"the leader of {self.partition}"))
         if is_fenced:
             self.identity = None
             self._is_established = False

@@ -54,6 +54,12 @@ class TransactionFailedError(ClientError):
     """The transaction cannot be committed: abort it. What stood in the way is `__cause__`."""
 
 
+class TransactionInDoubtError(ClientError):
+    """Whether the transaction was committed is not known: another instance has to `begin`, which completes what was
+    decided, and to look at what the transaction has written, such as the offset of a group.
+    """
+
+
 class BufferFullError(ClientTimeoutError):
     """No room for a record within `max_block_ms`: the brokers take less than is sent."""
 

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from barnabas.client.batches import ProducerIdentity
 from barnabas.client.coordinator import Coordinator, KeyType
-from barnabas.client.errors import ClientClosedError, ProducerFencedError, TransactionFailedError
+from barnabas.client.errors import (
+    ClientClosedError,
+    ProducerFencedError,
+    TransactionFailedError,
+    TransactionInDoubtError,
+)
 from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.producer import Producer
 from barnabas.client.settings import ProducerSettings
@@ -58,8 +63,8 @@ class TransactionalProducer:
     it. For one task at a time, but `send` and `send_column` for several.
 
     Calls raise ProducerFencedError, which is final unless the caller knows why; TransactionFailedError, after which
-    only `abort` helps; ClientTimeoutError when the coordinator could not be asked in time, after which nobody knows
-    how the transaction ended: `begin` of a new instance ends it, or completes what was decided.
+    only `abort` helps; TransactionInDoubtError by a `commit`, after which only another instance helps; and by `begin`
+    and `abort` also KafkaError and ClientTimeoutError, when the coordinator refuses or does not answer.
     """
 
     def __init__(
@@ -89,6 +94,8 @@ class TransactionalProducer:
         self._admitted_groups: set[str] = set()
         self._may_be_open = False
         """Whether the coordinator may have a transaction of ours that is not ended."""
+        self._is_in_doubt = False
+        """Whether the transaction may have been committed without our being told."""
         self._error: Exception | None = None
         self._ending: asyncio.Task[None] | None = None
         self._closed = False
@@ -179,15 +186,26 @@ class TransactionalProducer:
     async def commit(self) -> None:
         """Everything since the last `commit` or `abort` counts when this returns. Nothing was sent: nothing is done.
 
-        Raises TransactionFailedError, and then nothing counts.
+        Raises TransactionFailedError, and then nothing counts; TransactionInDoubtError and, cancelled, CancelledError,
+        and then nobody knows.
         """
         await self.flush()
         if self._may_be_open:
-            await self._end(is_commit=True)
+            self._is_in_doubt = True
+            try:
+                await self._end(is_commit=True)
+            except ProducerFencedError:
+                raise
+            except Exception as error:
+                message = f"whether a transaction of {self._transactional_id} was committed is not known: {error}"
+                raise TransactionInDoubtError(message) from error
+            self._is_in_doubt = False
         self._ready().leave_transaction()
 
     async def abort(self) -> None:
-        """Nothing since the last `commit` or `abort` counts, also when this raises. Another transaction may follow."""
+        """Nothing since the last `commit` or `abort` counts, also when this raises something else than
+        TransactionInDoubtError. Another transaction may follow.
+        """
         self._check_open()
         await self._end_producer()
         if self._may_be_open:
@@ -258,6 +276,9 @@ class TransactionalProducer:
     def _check_open(self) -> None:
         if self._closed:
             raise ClientClosedError("the producer is closed")
+        if self._is_in_doubt:
+            message = f"whether the last transaction of {self._transactional_id} was committed is not known: close this"
+            raise TransactionInDoubtError(message)
 
     def _ready(self) -> Producer:
         """The producer of the present epoch."""

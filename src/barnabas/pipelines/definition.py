@@ -87,6 +87,15 @@ class OnError(enum.Enum):
     """It is left out and counted, and sent to the pipeline's topic of dead letters."""
 
 
+class Delivery(enum.Enum):
+    """How often the rows of a batch that is repeated, after a run was cut short, come into a topic."""
+
+    EXACTLY_ONCE = "exactly_once"
+    """Once, for readers of committed records: by a transaction for each batch."""
+    AT_LEAST_ONCE = "at_least_once"
+    """Each time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Starting:
     """A starting position; `timestamp_ms` (milliseconds since 1970, UTC) belongs to TIMESTAMP, and is -1 else."""
@@ -174,6 +183,7 @@ class TopicSink:
     from_line: int
     key: tuple[str, ...] = ()
     key_line: int = 0
+    delivery: Delivery = Delivery.EXACTLY_ONCE
 
     @property
     def target(self) -> str:

@@ -19,6 +19,7 @@ from barnabas.pipelines.definition import (
     PIPELINE_NAME,
     RECORD_COLUMNS,
     Column,
+    Delivery,
     OnError,
     ParquetSink,
     Pipeline,
@@ -61,7 +62,7 @@ SOURCE_KEYS: Final = (
 )
 STEP_KEYS: Final = ("name", "sql", "watermark")
 WATERMARK_KEYS: Final = ("column", "delay", "ahead")
-SINK_KEYS: Final = ("topic", "parquet", "from", "key")
+SINK_KEYS: Final = ("topic", "parquet", "from", "key", "delivery")
 
 VIEW_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -283,7 +284,11 @@ def _sink(section: Section, path: Path, views: Mapping[str, _View]) -> Sink:
         if topic.value in INTERNAL_TOPICS:
             message = f'"{topic.value}" is an internal topic: write to another'
             raise section.error(message, topic.line)
-        return TopicSink(topic.value, view.name, topic.line, from_view.line, names, key_line)
+        delivery = _choice(section, "delivery", Delivery) if "delivery" in section else Delivery.EXACTLY_ONCE
+        return TopicSink(topic.value, view.name, topic.line, from_view.line, names, key_line, delivery)
+    if "delivery" in section:
+        message = "delivery is for topics: a Parquet table has each batch once in any case; remove it"
+        raise section.error(message, section.keys["delivery"])
     text = section.text("parquet")
     directory = _directory(section, path, "parquet", text)
     return ParquetSink(directory, view.name, text.line, from_view.line, names, key_line)

@@ -44,6 +44,7 @@ from barnabas.pipelines.sinks import BatchWriter, held_tables
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
 from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
+from barnabas.pipelines.topic_outboxes import QueryOutbox, opened_outboxes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,8 +99,11 @@ def run_pipeline_in(
 
     def run(state: StateDirectory) -> RunSummary:
         began = time.monotonic()
-        with _taken_state(pipeline, options, progress, state):
-            return _run_in(session, pipeline, options, progress, stop, state, began)
+        try:
+            with _taken_state(pipeline, options, progress, stop, state) as outboxes:
+                return _run_in(session, pipeline, options, progress, stop, state, outboxes, began)
+        except RunStopped:
+            return _stopped(pipeline, began)
 
     return _recorded(pipeline, progress, run)
 
@@ -129,8 +133,8 @@ def _run(
     pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
 ) -> RunSummary:
     began = time.monotonic()
-    with _taken_state(pipeline, options, progress, state):
-        try:
+    try:
+        with _taken_state(pipeline, options, progress, stop, state) as outboxes:
             java = find_java()
             jars = resolve_connector(java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
@@ -138,23 +142,33 @@ def _run(
             spark = SparkOptions(java, jars, state.log_directory, pipeline.name, kept_open)
             progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
             with spark_session(spark, stop) as session:
-                return _run_in(session, pipeline, options, progress, stop, state, began)
-        except RunStopped:
-            return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
+                return _run_in(session, pipeline, options, progress, stop, state, outboxes, began)
+    except RunStopped:
+        return _stopped(pipeline, began)
+
+
+def _stopped(pipeline: Pipeline, began: float) -> RunSummary:
+    """Of a run that was told to stop before it had Spark."""
+    return RunSummary(pipeline.name, True, 0, 0, 0, 0, {}, _milliseconds_since(began))
 
 
 @contextlib.contextmanager
 def _taken_state(
-    pipeline: Pipeline, options: RunOptions, progress: ProgressSink, state: StateDirectory
-) -> Iterator[None]:
-    """Sees that state and tables are of this pipeline and this cluster, and has them ready for the run."""
+    pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
+) -> Iterator[Mapping[str, QueryOutbox]]:
+    """Sees that state and tables are of this pipeline and this cluster, and has them ready for the run, with the
+    outboxes of its queries.
+    """
     identity = read_identity(pipeline, options.bootstrap_servers)
     state_id, warnings = state.take_definition(pipeline, identity)
     refuse_lost_records(pipeline, state, options.bootstrap_servers)
     for warning in warnings:
         progress.said(f"warning: {warning}")
-    with held_tables(pipeline, state, state_id):
-        yield
+    with (
+        held_tables(pipeline, state, state_id),
+        opened_outboxes(pipeline, state, state_id, identity.topic_ids, options.bootstrap_servers, stop) as outboxes,
+    ):
+        yield outboxes
 
 
 def _run_in(
@@ -164,12 +178,13 @@ def _run_in(
     progress: ProgressSink,
     stop: threading.Event,
     state: StateDirectory,
+    outboxes: Mapping[str, QueryOutbox],
     began: float,
 ) -> RunSummary:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    run = PipelineRun(pipeline, options, progress, stop, state, session)
+    run = PipelineRun(pipeline, options, progress, stop, state, session, outboxes)
     log_path = state.log_directory / LOG_NAME
     try:
         run.prepare()
@@ -247,8 +262,10 @@ class PipelineRun:
         stop: threading.Event,
         state: StateDirectory,
         session: SparkSession,
+        outboxes: Mapping[str, QueryOutbox],
     ) -> None:
         self._pipeline = pipeline
+        self._outboxes = outboxes
         self._options = options
         self._progress = progress
         self._stop = stop
@@ -281,11 +298,16 @@ class PipelineRun:
             self._queries[view] = _RunningQuery(
                 query,
                 modes[view],
-                BatchWriter(query, self._kafka, self._state, self._stop, self._letter_writer(view)),
+                self._batch_writer(query),
                 totals_from_json(last.get(view)),
                 streams_of(self._pipeline, view),
             )
             self._queries[view].offsets = self._state.finished_offsets(view)
+
+    def _batch_writer(self, query: Query) -> BatchWriter:
+        view = query.from_view
+        letters, outbox = self._letter_writer(view), self._outboxes.get(view)
+        return BatchWriter(query, self._kafka, self._state, self._stop, letters, outbox)
 
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:

@@ -1,7 +1,8 @@
 """What is done with the rows of a batch: a directory of a Parquet table, and records of a topic.
 
-A batch that is done again, since its run ended before Spark had noted it, replaces its own directory and writes its
-records once more, under the same keys.
+A batch that is done again, since its run ended before Spark had noted it, replaces its own directory. Its records are
+in a topic already or come there, as the first time: by the outbox, which has them from then. A topic that is written
+at least once gets them again, under the same keys.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.pipelines.dead_letters import LetterWriter
-from barnabas.pipelines.definition import ParquetSink, Pipeline, Query, RunStopped, TopicSink
+from barnabas.pipelines.definition import Delivery, ParquetSink, Pipeline, Query, RunStopped, TopicSink
 from barnabas.pipelines.parquet_table import BATCH_PREFIX, ParquetTable, TableError
 from barnabas.pipelines.sources import KafkaOptions
+from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import StateDirectory, spark_path
+from barnabas.pipelines.topic_outboxes import QueryOutbox
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,8 +49,11 @@ class BatchWriter:
         state: StateDirectory,
         stop: threading.Event,
         letters: LetterWriter | None = None,
+        outbox: QueryOutbox | None = None,
     ) -> None:
+        """`outbox` is needed where a topic is written exactly once."""
         self._query = query
+        self._outbox = outbox
         self._letters = letters
         self._kafka = kafka
         self._state = state
@@ -73,23 +79,42 @@ class BatchWriter:
             raise
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
+        staged = self._staged(frame, batch_id)
         written: list[tuple[ParquetTable, Path]] = []
         for sink in self._query.sinks:
             if isinstance(sink, ParquetSink):
                 table = ParquetTable(sink.directory)
                 table.note_columns(dict(frame.dtypes))
                 written.append((table, write_hidden(frame, sink.directory, batch_id)))
-            else:
+            elif sink.delivery is Delivery.AT_LEAST_ONCE:
                 self._write_topic(frame, sink)
         # Now Spark knows whether the batch had records that do not fit. It notes the batch as done after this call.
         if self._letters is not None:
             self._letters.write(batch_id)
-        if written:
-            # A table must not have a batch that its checkpoint does not know of after a loss of power.
+        if written or staged is not None:
+            # No table, and no topic, must have a batch that its checkpoint does not know of after a loss of power.
             self._sync_checkpoint()
+        if staged is not None and self._outbox is not None:
+            self._outbox.deliver(staged)
+        if written:
             offsets = self._state.end_offsets(self._query.from_view, batch_id)
             for table, being_written in written:
                 table.publish(being_written, batch_id, offsets)
+
+    def _staged(self, frame: DataFrame, batch_id: int) -> StagedBatch | None:
+        """The batch as it is to be sent; None where nothing is, or it was sent before."""
+        if self._outbox is None:
+            return None
+        is_sent = self._outbox.is_sent(batch_id)
+        staged = None if is_sent else self._outbox.find(batch_id)
+        if is_sent or staged is not None:
+            if len(self._outbox.sinks) == len(self._query.sinks):
+                # Spark's state and counts are those of a batch that was computed.
+                frame.write.format("noop").mode("overwrite").save()
+            return staged
+        for number, sink in enumerate(self._outbox.sinks):
+            stage_records(frame, sink, self._outbox.being_written(batch_id, number))
+        return self._outbox.publish(batch_id)
 
     def _sync_checkpoint(self) -> None:
         now_ns = time.time_ns()
@@ -114,6 +139,17 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
         key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
         columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
     return frame.select(*columns)
+
+
+def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
+    """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
+    no line breaks.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.col("key"), F.col("value")] if sink.key else [F.col("value")]
+    lines = records_of(frame, sink).select(F.concat_ws("\n", *columns))
+    lines.write.mode("overwrite").text(spark_path(directory))
 
 
 def write_hidden(frame: DataFrame, directory: Path, batch_id: int) -> Path:

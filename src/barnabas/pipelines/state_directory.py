@@ -6,6 +6,7 @@ STATE/lock              held by the run under way
       progress.jsonl    one line for each finished batch; bounded
       last/VIEW.json    the last line of each query, with its sums
       checkpoints/VIEW/ Spark's, of each query
+      outbox/VIEW/      what is to be sent to topics, once (`outbox`)
       logs/             spark.log and jvm.log
 """
 
@@ -23,12 +24,15 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, TopicSink
 from barnabas.pipelines.durable_files import sync_tree, write_json
 from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
+
+SENT_NOTE: Final = "sent.json"
+"""In an outbox: which batches were sent (`outbox`)."""
 
 PROGRESS_BYTES_MAX = 1024 * 1024
 """When `progress.jsonl` is longer it becomes `progress.jsonl.1`, so that twice as much is kept at most."""
@@ -85,6 +89,10 @@ class StateDirectory:
     def checkpoint(self, view: str) -> Path:
         """Where Spark keeps what the query of a view has done."""
         return self.directory / "checkpoints" / view
+
+    def outbox(self, view: str) -> Path:
+        """Where batches of the query of a view wait to be sent to topics."""
+        return self.directory / "outbox" / view
 
     @contextlib.contextmanager
     def locked(self, pipeline: Pipeline) -> Iterator[None]:
@@ -199,12 +207,18 @@ class StateDirectory:
     def take_definition(self, pipeline: Pipeline, identity: ClusterIdentity) -> tuple[str, tuple[str, ...]]:
         """Like `check_definition` and `check_identity`; also saves both for later runs, and creates an id where there
         is none.
+
+        Where batches were sent, and none is known of, as when somebody has removed the checkpoints, the id is another:
+        batches are numbered from 0 again, and must not be taken for those.
         """
         state_id, warnings = self.check_definition(pipeline)
         warnings += self.check_identity(pipeline, identity)
         if not self.has_batches():
             # Nothing was ever computed from it, so that it counts for nothing.
             shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
+            if self._has_sent_batches():
+                shutil.rmtree(self.directory / "outbox", ignore_errors=True)
+                state_id = None
         state_id = state_id or uuid.uuid4().hex
         content = {
             "version": STATE_VERSION,
@@ -258,6 +272,10 @@ class StateDirectory:
         """The newest line of each query, by its view: it has the sums over all batches."""
         found = {path.stem: _read_json(path) for path in self._last_directory.glob("*.json")}
         return {query: line for query, line in found.items() if line is not None}
+
+    def _has_sent_batches(self) -> bool:
+        notes = (_read_json(path) for path in self.directory.glob(f"outbox/*/{SENT_NOTE}"))
+        return any(note is None or note.get("next_batch") != 0 for note in notes)
 
     def _refuse_other_version(self, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
         version = before.get("version", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ def test_a_run_that_is_stopped_before_spark_is_up(tmp_path: Path, monkeypatch: p
         raise RunStopped
 
     monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
+    monkeypatch.setattr(runner, "opened_outboxes", lambda *_: contextlib.nullcontext({}))
     monkeypatch.setattr(runner, "resolve_connector", told_to_stop)
     pipeline, progress = made_pipeline(tmp_path), Silence()
     ended = run_pipeline(pipeline, OPTIONS, progress, threading.Event())

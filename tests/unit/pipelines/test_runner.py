@@ -139,6 +139,7 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
+    monkeypatch.setattr(runner, "opened_outboxes", lambda *_: contextlib.nullcontext({}))
     monkeypatch.setattr(runner, "counted", lambda frame: frame)
     monkeypatch.setattr(runner, "create_views", lambda *_: None)
     monkeypatch.setattr(
@@ -153,7 +154,7 @@ def run(
 ) -> RunSummary:
     state = StateDirectory(pipeline.state_directory)
     state.directory.mkdir(exist_ok=True)
-    made = PipelineRun(pipeline, RunOptions("host:1", once), told, stop or threading.Event(), state, spark)
+    made = PipelineRun(pipeline, RunOptions("host:1", once), told, stop or threading.Event(), state, spark, {})
     made.prepare()
     made.work(0.0)
     return made.summary(0.0)

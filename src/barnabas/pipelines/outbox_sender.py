@@ -1,0 +1,468 @@
+"""Sends staged batches in transactions: our own client, on a thread and a loop of its own, for all queries of a run.
+
+Whatever goes wrong, the transaction is aborted, and the group's offset is read again before anything else is sent: only
+it says whether the last batch was committed. What passes (brokers that come and go) is tried again for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from barnabas.client.client import Client
+from barnabas.client.errors import (
+    ClientClosedError,
+    ClientError,
+    ClientTimeoutError,
+    ProducerFencedError,
+    TransactionFailedError,
+)
+from barnabas.client.group_coordinator import GroupCoordinator
+from barnabas.client.records import OffsetAndMetadata
+from barnabas.client.retrying import is_retriable
+from barnabas.client.settings import ClientSettings, ProducerSettings
+from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.kernel.real_host import RealHost, run
+from barnabas.kernel.spoken import spoken_ms
+from barnabas.link.errors import UnsupportedVersionError
+from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
+from barnabas.pipelines.sources import ROW_BYTES_MAX
+from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError, StagedRecords
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.record_columns import RecordShape, ValueColumn
+from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.connections import Lane
+
+Result = TypeVar("Result")
+TRANSACTION_MS_MIN: Final = 60_000
+TRANSACTION_MS_MAX: Final = 900_000
+"""The brokers' own bound, `transaction.max.timeout.ms`, if nobody has changed it."""
+BYTES_PER_MS_MIN: Final = 1_000
+"""A transaction is given time for so slow a cluster; one that needs more is tried again with twice the time."""
+
+_BATCH_BYTES: Final = 256 * 1024
+_SMALL_BATCH_BYTES: Final = 16 * 1024
+_BUFFER_BYTES: Final = 2 * ROW_BYTES_MAX
+_OWN_PART: Final = 0.9
+"""Of a transaction's time, after which we abort it, before its coordinator does."""
+_ATTEMPTS_SECONDS: Final = 120.0
+_ANSWER_MS_MAX: Final = 30_000
+_REQUEST_MS_MAX: Final = 6_000
+_REFRESH_SECONDS: Final = 3_600.0
+"""Offsets of a group without members expire, a week after their commit if nobody has changed that."""
+_PAUSE_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.2
+_CLOSE_SECONDS_MAX: Final = 10.0
+_TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+_REFUSED: Final = frozenset(
+    {
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+_LOST_ITS_PLACE: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""In this transaction; the next one begins in another epoch."""
+_LOGGER = logging.getLogger("barnabas.pipelines.outbox_sender")
+_LOGGER.addHandler(logging.NullHandler())
+
+
+class OutboxSenders:
+    """The thread and the client of all senders of a run; `sending` makes one."""
+
+    def __init__(self, pipeline: Pipeline, state_id: str, bootstrap_servers: str, stop: threading.Event) -> None:
+        """Once `stop` is set nothing is opened any more."""
+        self.pipeline = pipeline
+        self._stop = stop
+        self.group_id = f"{pipeline.group_id}-{state_id}"
+        """The group of the state: two checkouts of a pipeline share its name, and not this."""
+        servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
+        self._settings = ClientSettings(
+            bootstrap_servers=servers,
+            client_id=pipeline.group_id,
+            request_timeout_ms=_REQUEST_MS_MAX,
+            api_timeout_ms=_ANSWER_MS_MAX,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._client: Client | None = None
+        self._is_ready = threading.Event()
+        self._closing: asyncio.Event | None = None
+        self._senders: list[QuerySender] = []
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+
+    def start(self) -> None:
+        """Begins; the cluster is not asked for anything yet."""
+        self._thread.start()
+        self._is_ready.wait()
+
+    def sender(self, view: str, sinks: Sequence[TopicSink]) -> QuerySender:
+        """For the query of a view: its transactional id is the state's, too."""
+        sender = QuerySender(self, f"{self.group_id}-{view}", sinks)
+        self._senders.append(sender)
+        return sender
+
+    def close(self) -> None:
+        """Ends the senders; what one has begun and not committed, the next run ends, or its time-out."""
+        if self._loop is not None and self._closing is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._closing.set)
+        self._thread.join(_CLOSE_SECONDS_MAX)
+
+    def call(self, work: Coroutine[Any, Any, Result], *, is_opening: bool = False) -> Result:
+        """Has the thread do it, and returns the result or raises what it raises; RunStopped where it `is_opening` and
+        the run is told to stop.
+        """
+        if self._loop is None:
+            raise RuntimeError("the senders were not started")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while is_opening and not future.done():
+            concurrent.futures.wait([future], _LOOK_SECONDS)
+            if self._stop.is_set() and future.cancel():
+                raise RunStopped
+        return future.result()
+
+    async def client(self) -> Client:
+        """The client, once it knows the cluster. Raises ClientTimeoutError."""
+        if self._client is None:
+            raise RuntimeError("the senders were not started")
+        if not self._client.cluster.brokers:
+            await self._client.start(_ANSWER_MS_MAX)
+        return self._client
+
+    def _run(self) -> None:
+        def work(host: RealHost) -> Coroutine[None, None, None]:
+            return self._work(host)
+
+        run(work, name="outbox")
+
+    async def _work(self, host: RealHost) -> None:
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        self._client = Client(host, self._settings, _LOGGER)
+        self._is_ready.set()
+        refreshing = asyncio.create_task(self._refresh())
+        try:
+            await self._closing.wait()
+        finally:
+            refreshing.cancel()
+            for sender in self._senders:
+                await sender.end()
+            await self._client.close()
+
+    async def _refresh(self) -> None:
+        """Commits each offset anew, so that none expires while a run has nothing to send."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            for sender in self._senders:
+                await sender.refresh()
+
+
+@contextlib.contextmanager
+def sending(
+    pipeline: Pipeline, state_id: str, bootstrap_servers: str, stop: threading.Event
+) -> Iterator[OutboxSenders]:
+    """The senders for the time of a run."""
+    senders = OutboxSenders(pipeline, state_id, bootstrap_servers, stop)
+    senders.start()
+    try:
+        yield senders
+    finally:
+        senders.close()
+
+
+class QuerySender:
+    """Sends the batches of one query (`outbox.OutboxPort`)."""
+
+    def __init__(self, senders: OutboxSenders, transactional_id: str, sinks: Sequence[TopicSink]) -> None:
+        self._senders = senders
+        self._sinks = tuple(sinks)
+        self._transactional_id = transactional_id
+        self._producer: TransactionalProducer | None = None
+        self._lane: Lane | None = None
+        self._group: GroupCoordinator | None = None
+        self._batch_bytes = _BATCH_BYTES
+        self._timeout_ms = TRANSACTION_MS_MIN
+        self._timeout_ms_max = TRANSACTION_MS_MAX
+        self._next_batch: int | None = None
+        self._began_at = 0.0
+        """When the last transaction began, by the wall clock: that goes on while a machine sleeps."""
+        self._lock = asyncio.Lock()
+
+    @property
+    def group_id(self) -> str:
+        """The group whose offsets tell what was sent."""
+        return self._senders.group_id
+
+    def open(self) -> int | None:
+        """See `outbox.OutboxPort`."""
+        return self._senders.call(self._opened(), is_opening=True)
+
+    def send(self, batch: StagedBatch | None, next_batch: int) -> None:
+        """See `outbox.OutboxPort`."""
+        self._senders.call(self._sent(batch, next_batch))
+
+    async def refresh(self) -> None:
+        """Commits the offset again, unless a batch is on its way; whatever goes wrong, the next batch tells."""
+        if self._next_batch is None or self._producer is None or self._lock.locked():
+            return
+        with contextlib.suppress(Exception):
+            async with self._lock:
+                await self._transact(self._producer, None, self._next_batch)
+
+    async def end(self) -> None:
+        """Sends no more."""
+        if self._producer is not None:
+            await self._producer.close()
+
+    # Inside.
+
+    async def _opened(self) -> int | None:
+        async with self._lock:
+            return await self._until_done(self._open, _ANSWER_MS_MAX / 1_000)
+
+    async def _sent(self, batch: StagedBatch | None, next_batch: int) -> None:
+        async with self._lock:
+            if batch is not None:
+                self._timeout_ms = max(self._timeout_ms, TRANSACTION_MS_MIN + batch.size_bytes // BYTES_PER_MS_MIN)
+
+            async def attempt() -> None:
+                await self._attempt(batch, next_batch)
+
+            await self._until_done(attempt, _ATTEMPTS_SECONDS)
+            self._next_batch = next_batch
+
+    async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, Result]], seconds: float) -> Result:
+        """Tries again what may pass. Raises PipelineError and PipelineUnreachableError."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while True:
+            try:
+                return await attempt()
+            except (ClientError, KafkaError, ConnectionError, UnsupportedVersionError, TimeoutError) as raised:
+                error = await self._give_up_transaction(raised)
+                if not self._may_pass(error):
+                    raise self._final(error) from error
+                if loop.time() > deadline:
+                    raise PipelineUnreachableError(
+                        f"the brokers have not taken a batch for {self._topics} within "
+                        f"{spoken_ms(seconds * 1_000)}: {_cause(error)}; run it again when they are back"
+                    ) from error
+                _LOGGER.info("Trying again after: %s", error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+            except (StagedBatchError, PipelineError) as error:
+                await self._give_up_transaction(error)
+                raise
+
+    async def _attempt(self, batch: StagedBatch | None, next_batch: int) -> None:
+        """One transaction; none where an attempt before has turned out to be committed."""
+        producer = self._producer
+        if producer is None or producer.timeout_ms < min(self._timeout_ms, self._timeout_ms_max):
+            offset = await self._open()
+            if batch is not None and offset is not None and offset >= next_batch:
+                if offset > next_batch:
+                    raise self._taken(f"its group says {offset}, and {next_batch} comes next")
+                return
+            if self._producer is None:
+                raise ClientTimeoutError("the producer was closed")
+            producer = self._producer
+        self._began_at = time.time()
+        limit = asyncio.timeout(producer.timeout_ms / 1_000 * _OWN_PART)
+        try:
+            async with limit:
+                await self._transact(producer, batch, next_batch)
+        except TimeoutError as error:
+            if not limit.expired() or isinstance(error, ClientTimeoutError):
+                raise
+            raise _TooSlowError(batch, producer.timeout_ms) from error
+
+    async def _open(self) -> int | None:
+        """Makes a producer, which fences whoever had the id, and reads the offset that is stable from then on."""
+        if self._producer is not None:
+            await self._producer.close()
+            self._producer = None
+        client = await self._senders.client()
+        settings = ProducerSettings(
+            batch_bytes=self._batch_bytes,
+            request_bytes_max=ROW_BYTES_MAX,
+            buffer_bytes_max=_BUFFER_BYTES,
+            max_block_ms=TRANSACTION_MS_MAX,
+            delivery_timeout_ms=TRANSACTION_MS_MAX,
+        )
+        while True:
+            timeout_ms = min(self._timeout_ms, self._timeout_ms_max)
+            producer = TransactionalProducer(client, self._transactional_id, settings, timeout_ms=timeout_ms)
+            try:
+                await producer.begin(_ANSWER_MS_MAX)
+            except KafkaError as error:
+                await producer.close()
+                if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT or timeout_ms < 2_000:
+                    raise
+                self._timeout_ms_max = timeout_ms // 2
+            except BaseException:
+                await producer.close()
+                raise
+            else:
+                break
+        self._producer = producer
+        if self._group is None:
+            self._lane = client.connections.new_lane()
+            self._group = GroupCoordinator(client, self._lane, self.group_id)
+        found = await self._group.committed(self._places, _ANSWER_MS_MAX, require_stable=True)
+        return max((place.offset for place in found.values()), default=None)
+
+    async def _transact(self, producer: TransactionalProducer, batch: StagedBatch | None, next_batch: int) -> None:
+        await producer.begin(_ANSWER_MS_MAX)
+        for part in () if batch is None else batch.parts:
+            await self._send_part(producer, part)
+        await producer.flush()
+        await producer.send_offsets(self.group_id, dict.fromkeys(self._places, OffsetAndMetadata(next_batch)))
+        await producer.commit()
+
+    async def _send_part(self, producer: TransactionalProducer, part: StagedRecords) -> None:
+        shape, fate = RecordShape(), _Fate()
+        columns = part.columns()
+        # Read while what came before is sent; no more than that is held.
+        while (column := await asyncio.to_thread(next, columns, None)) is not None:
+            keys, values = column
+            places: dict[int | None, list[int]] = {}
+            if keys is None:
+                places[None] = list(range(len(values)))
+            else:
+                for place, partition in enumerate(await producer.partitions_of(part.topic, keys)):
+                    places.setdefault(partition, []).append(place)
+            whole = ValueColumn(shape, values, keys)
+            for chosen, those in places.items():
+                await producer.send_column(part.topic, whole.of(those), fate, chosen)
+            if self._batch_bytes == 1:
+                await producer.flush()  # a batch for each record takes far more memory than its bytes
+
+    async def _give_up_transaction(self, error: Exception) -> Exception:
+        """Nothing of the transaction counts, unless it was committed: the next attempt asks for that.
+
+        Returns the error, or that another producer has come, which only the coordinator knows for sure.
+        """
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return error
+        try:
+            # Readers need not wait for the time-out.
+            if not isinstance(error, ProducerFencedError):
+                async with asyncio.timeout(_REQUEST_MS_MAX / 1_000):
+                    await producer.abort()
+        except ProducerFencedError as fenced:
+            return fenced
+        except Exception as failure:  # noqa: BLE001 - the next producer ends it
+            _LOGGER.info("A transaction was not aborted: %s", failure)
+        finally:
+            await producer.close()
+        return error
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether another attempt may do better; also makes it another one."""
+        cause = _cause(error)
+        if isinstance(error, _TooSlowError):
+            is_longest = error.timeout_ms >= min(self._timeout_ms_max, TRANSACTION_MS_MAX)
+            self._timeout_ms = min(error.timeout_ms * 2, TRANSACTION_MS_MAX)
+            return not is_longest
+        if isinstance(cause, KafkaError) and cause.code in _TOO_LARGE:
+            # The batches may be too large, and not the records: the smallest batch has one record.
+            is_one_record = self._batch_bytes == 1
+            self._batch_bytes = _SMALL_BATCH_BYTES if self._batch_bytes > _SMALL_BATCH_BYTES else 1
+            return not is_one_record
+        if isinstance(error, ProducerFencedError):
+            # After so long, as on a machine that has slept, it was the coordinator.
+            is_overdue = time.time() - self._began_at > self._timeout_ms / 1_000
+            return is_overdue or error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if isinstance(cause, KafkaError):
+            return cause.retriable or cause.code in _LOST_ITS_PLACE
+        return is_retriable(cause) or isinstance(cause, ClientError | TimeoutError)
+
+    def _final(self, error: Exception) -> PipelineError:
+        """What stops the run, and what to do."""
+        pipeline, line = self._senders.pipeline, self._sinks[0].line
+        cause = _cause(error)
+        otherwise = "or set `delivery: at_least_once` at the sink"
+        if isinstance(error, _TooSlowError):
+            return pipeline.error(
+                f"a batch for {self._topics} ({error}): lower `max_records_per_batch`, raise the brokers' "
+                f"`transaction.max.timeout.ms`, {otherwise}",
+                line,
+            )
+        if isinstance(error, ProducerFencedError):
+            return self._taken(error.code.name)
+        if isinstance(cause, KafkaError) and cause.code in _TOO_LARGE:
+            return pipeline.error(
+                f"a row is larger than the topic takes ({self._topics}): {cause}; raise its `max.message.bytes`, for "
+                f"rows up to {ROW_BYTES_MAX // 1024**2} MiB, and run it again",
+                line,
+            )
+        if isinstance(cause, KafkaError) and cause.code in _REFUSED:
+            return pipeline.error(
+                f"the brokers refuse transactions for {self._topics}: {cause}; allow {self._transactional_id} and the "
+                f"group {self.group_id}, {otherwise}",
+                line,
+            )
+        if isinstance(cause, UnsupportedVersionError):
+            return pipeline.error(f"the brokers know no such transactions ({cause}): {otherwise[3:]}", line)
+        return pipeline.error(f"a batch for {self._topics} was not written: {cause}", line)
+
+    def _taken(self, how: str) -> PipelineError:
+        pipeline = self._senders.pipeline
+        return pipeline.error(
+            f"another run sends as {self._transactional_id} ({how}), so a copy of {pipeline.state_directory} is in "
+            "use: stop that run, or give it a state of its own, and run this one again",
+            self._sinks[0].line,
+        )
+
+    @property
+    def _topics(self) -> str:
+        names = [sink.topic for sink in self._sinks]
+        return f"topic{'s' if len(names) > 1 else ''} {' and '.join(names)}"
+
+    @property
+    def _places(self) -> list[TopicPartition]:
+        """Where the offset is kept: with each topic, so that it is there as long as one of them is."""
+        return [TopicPartition(sink.topic, 0) for sink in self._sinks]
+
+
+class _TooSlowError(TimeoutError):
+    """A transaction took longer than it may."""
+
+    def __init__(self, batch: StagedBatch | None, timeout_ms: int) -> None:
+        what = "" if batch is None else f"{batch.record_count:,} records, {batch.size_bytes / 1e6:,.1f} MB "
+        super().__init__(f"{what}not written within {spoken_ms(timeout_ms * _OWN_PART)}")
+        self.timeout_ms = timeout_ms
+
+
+class _Fate:
+    """What became of records: the transaction's failure says all."""
+
+    def written(self, _first: int, _count: int, _partition: TopicPartition, _base_offset: int) -> None:
+        """It counts when the transaction is committed."""
+
+    def failed(self, _first: int, _count: int, error: Exception) -> None:
+        """The transaction fails with it."""
+        if not isinstance(error, ClientClosedError):
+            _LOGGER.info("Records were not written: %s", error)
+
+
+def _cause(error: Exception) -> Exception:
+    """What stood in the way of a transaction."""
+    cause = error.__cause__
+    return cause if isinstance(error, TransactionFailedError) and isinstance(cause, Exception) else error

@@ -1,0 +1,193 @@
+"""Batches that wait, whole, to be sent to topics: what was computed once is what is sent, however often it is tried.
+
+OUTBOX/batch-N/manifest.json   the topics, and the files of each: names, bytes, records, checksums
+       batch-N/0/part-*        the records of the first topic: a line for each key, where there are keys, and one for
+                               each value; JSON has no line breaks
+       .batch-N.being-written/ what Spark is writing, or a killed run was
+
+INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, and its files never change.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas.pipelines.durable_files import sync_directory, sync_tree, write_json
+
+MANIFEST: Final = "manifest.json"
+_PREFIX: Final = "batch-"
+_CHUNK_BYTES: Final = 1024 * 1024
+_LINE_BREAK: Final = b"\n"
+
+
+class StagedBatchError(Exception):
+    """A staged batch is not what was written: the end of a sentence that begins with its directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file of records, as the manifest has it; `checksum` is the CRC-32 of its bytes."""
+
+    name: str
+    size_bytes: int
+    record_count: int
+    checksum: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRecords:
+    """The records for one topic, in `directory`."""
+
+    topic: str
+    has_keys: bool
+    directory: Path
+    files: tuple[StagedFile, ...]
+
+    def columns(self) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
+        """Keys, where there are any, and values of some records at a time, about a megabyte, or one record that is
+        larger. Raises StagedBatchError, at the end of a file, when that is not what was staged.
+        """
+        for file in self.files:
+            yield from _columns_of(self.directory / file.name, file, has_keys=self.has_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedBatch:
+    """A batch of a query, for all topics that it is sent to in one transaction."""
+
+    batch_id: int
+    parts: tuple[StagedRecords, ...]
+
+    @property
+    def record_count(self) -> int:
+        """Over all topics."""
+        return sum(file.record_count for part in self.parts for file in part.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Over all topics."""
+        return sum(file.size_bytes for part in self.parts for file in part.files)
+
+
+class StagedBatches:
+    """The staged batches of one query, in a directory of their own."""
+
+    def __init__(self, directory: Path, state_id: str) -> None:
+        """Batches of another state have the same numbers, and are none of this one's."""
+        self.directory = directory
+        self._state_id = state_id
+
+    def being_written(self, batch_id: int, number: int) -> Path:
+        """Where the records of the batch for the topic of that number are to be written."""
+        return self.directory / f".{_PREFIX}{batch_id}.being-written" / str(number)
+
+    def publish(self, batch_id: int, topics: Sequence[tuple[str, bool]]) -> StagedBatch:
+        """Takes what was written for all topics (name, whether there are keys) as the batch; on the disk when this
+        returns. Raises StagedBatchError when it is no pairs of keys and values.
+        """
+        hidden, target = self.being_written(batch_id, 0).parent, self._batch(batch_id)
+        parts = tuple(
+            StagedRecords(topic, has_keys, target / str(number), _looked_at(hidden / str(number), has_keys=has_keys))
+            for number, (topic, has_keys) in enumerate(topics)
+        )
+        content = [
+            {"topic": part.topic, "has_keys": part.has_keys, "files": [asdict(file) for file in part.files]}
+            for part in parts
+        ]
+        write_json(hidden / MANIFEST, {"state_id": self._state_id, "batch_id": batch_id, "parts": content})
+        sync_tree(hidden)
+        shutil.rmtree(target, ignore_errors=True)
+        hidden.rename(target)
+        sync_directory(self.directory)
+        return StagedBatch(batch_id, parts)
+
+    def find(self, batch_id: int) -> StagedBatch | None:
+        """The batch, if it is staged. Raises StagedBatchError when it is damaged."""
+        directory = self._batch(batch_id)
+        try:
+            content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+            parts = tuple(_part(part, directory / str(number)) for number, part in enumerate(content["parts"]))
+            if content["state_id"] != self._state_id:
+                return None
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise StagedBatchError(f"cannot be understood ({MANIFEST}: {error})") from error
+        for part in parts:
+            for file in part.files:
+                path = part.directory / file.name
+                if not path.is_file() or path.stat().st_size != file.size_bytes:
+                    raise StagedBatchError(f"lacks a part of {part.directory.name}/{file.name}")
+        return StagedBatch(batch_id, parts)
+
+    def remove(self, batch_id: int) -> None:
+        """It is not needed any more."""
+        shutil.rmtree(self._batch(batch_id), ignore_errors=True)
+
+    def tidy(self, first: int) -> None:
+        """Makes the directory where there is none; removes batches before `first`, and what was never whole."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for entry in self.directory.iterdir():
+            number = entry.name.removeprefix(_PREFIX)
+            is_old = entry.name.startswith(_PREFIX) and number.isdecimal() and int(number) < first
+            if is_old or entry.name.startswith(f".{_PREFIX}"):
+                shutil.rmtree(entry, ignore_errors=True)
+
+    def _batch(self, batch_id: int) -> Path:
+        return self.directory / f"{_PREFIX}{batch_id}"
+
+
+def _part(content: Mapping[str, Any], directory: Path) -> StagedRecords:
+    files = tuple(
+        StagedFile(str(file["name"]), int(file["size_bytes"]), int(file["record_count"]), int(file["checksum"]))
+        for file in content["files"]
+    )
+    return StagedRecords(str(content["topic"]), bool(content["has_keys"]), directory, files)
+
+
+def _looked_at(directory: Path, *, has_keys: bool) -> tuple[StagedFile, ...]:
+    """The files that Spark has written and that have records, with what is in them. Its own marks begin otherwise."""
+    names = sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith((".", "_")))
+    files = (_counted(directory / name, has_keys=has_keys) for name in names)
+    return tuple(file for file in files if file.record_count)
+
+
+def _counted(path: Path, *, has_keys: bool) -> StagedFile:
+    size_bytes = lines = checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            size_bytes += len(chunk)
+            lines += chunk.count(_LINE_BREAK)
+            checksum = zlib.crc32(chunk, checksum)
+    if has_keys and lines % 2:
+        raise StagedBatchError(f"has a key without a value ({path.name})")
+    return StagedFile(path.name, size_bytes, lines // 2 if has_keys else lines, checksum)
+
+
+def _columns_of(
+    path: Path, file: StagedFile, *, has_keys: bool
+) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
+    checksum = count = 0
+    held: list[bytes] = []
+    """What was read and gives no whole record yet."""
+    held_lines = 0
+    with path.open("rb") as content:
+        while chunk := content.read(_CHUNK_BYTES):
+            checksum = zlib.crc32(chunk, checksum)
+            held.append(chunk)
+            held_lines += chunk.count(_LINE_BREAK)
+            if held_lines < (2 if has_keys else 1):
+                continue
+            *lines, rest = b"".join(held).split(_LINE_BREAK)
+            over = len(lines) % 2 if has_keys else 0
+            held, held_lines = ([lines.pop() + _LINE_BREAK, rest], 1) if over else ([rest], 0)
+            count += len(lines) // 2 if has_keys else len(lines)
+            yield (lines[0::2], lines[1::2]) if has_keys else (None, lines)
+    if checksum != file.checksum or count != file.record_count or any(held):
+        raise StagedBatchError(f"is damaged ({path.name} has other bytes than were written)")

@@ -1,0 +1,307 @@
+"""Staged batches sent to a real broker: each once for readers of committed records, whatever the broker does."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from barnabas.pipelines import outbox_sender
+from barnabas.pipelines.definition import Pipeline, PipelineError, TopicSink
+from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender, sending
+from barnabas.pipelines.staged_batches import StagedBatch
+from barnabas.pipelines.state_directory import BatchesDone
+from barnabas.testing.kafka_cluster import KafkaCluster
+from tests.unit.pipelines.made_pipelines import made_pipeline
+
+VIEW = "by_day"
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster(config={"transaction.max.timeout.ms": 100_000}) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: KafkaCluster) -> Iterator[str]:
+    yield cluster.create_topic(partitions=PARTITIONS)
+    cluster.clear_faults()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, topic: str) -> Pipeline:
+    return made_pipeline(tmp_path, name=topic, sinks=(sink_of(topic),))
+
+
+def sink_of(topic: str, key: tuple[str, ...] = ("carrier",)) -> TopicSink:
+    return TopicSink(topic, VIEW, line=30, from_line=31, key=key)
+
+
+@pytest.fixture
+def senders(cluster: KafkaCluster, pipeline: Pipeline) -> Iterator[OutboxSenders]:
+    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as running:
+        yield running
+
+
+def outbox_of(pipeline: Pipeline, senders: OutboxSenders, begun: int = -1, finished: int = -1) -> Outbox:
+    sinks = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink)]
+    outbox = Outbox(pipeline.state_directory / "outbox", "one", {}, senders.sender(VIEW, sinks))
+    outbox.open(BatchesDone(begun, finished))
+    return outbox
+
+
+def staged(outbox: Outbox, batch_id: int, pipeline: Pipeline, values: list[bytes], *, keys: bool = True) -> StagedBatch:
+    """The values for each topic of the pipeline, their keys being what is before their first blank."""
+    sinks = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink)]
+    for number in range(len(sinks)):
+        directory = outbox.staged.being_written(batch_id, number)
+        directory.mkdir(parents=True)
+        lines = [line for value in values for line in ((value.split()[0], value) if keys else (value,))]
+        (directory / "part-0").write_bytes(b"".join(line + b"\n" for line in lines))
+    return outbox.staged.publish(batch_id, [(sink.topic, keys) for sink in sinks])
+
+
+def values_of(batch_id: int, count: int = 30) -> list[bytes]:
+    return [b"key-%d value of batch %d" % (number, batch_id) for number in range(count)]
+
+
+def committed(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    """(partition, key, value) of each record that readers of committed records are given."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
+    )
+    found: list[tuple[int, bytes | None, bytes | None]] = []
+    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    ends = 0
+    while ends < PARTITIONS:
+        message = consumer.poll(30)
+        assert message is not None, "no end within 30 s: a transaction is open"
+        if message.error() is None:
+            found.append((message.partition() or 0, message.key(), message.value()))
+        else:
+            ends += 1
+    consumer.close()
+    return found
+
+
+def test_batches_come_with_their_keys_to_the_partitions_of_javas_client(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    for batch_id in range(3):
+        outbox.deliver(staged(outbox, batch_id, pipeline, values_of(batch_id)))
+    found = committed(cluster, topic)
+    assert Counter(value for _, _, value in found) == Counter(value for n in range(3) for value in values_of(n))
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "partitioner": "murmur2"})
+    other = cluster.create_topic(partitions=PARTITIONS)
+    for value in values_of(0):
+        producer.produce(other, value, value.split()[0])
+    producer.flush()
+    expected = {key: partition for partition, key, _ in committed(cluster, other)}
+    assert all(expected[key] == partition for partition, key, _ in found)
+
+
+def test_records_without_keys_and_large_ones_come_too(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    cluster_topic = cluster.create_topic(partitions=PARTITIONS, config={"max.message.bytes": 8 * 1024 * 1024})
+    pipeline = dataclasses.replace(pipeline, sinks=(sink_of(cluster_topic, ()),))
+    outbox = outbox_of(pipeline, senders)
+    values = [b"small", b"x" * 5_000_000, b"", *[b"y" * 100_000] * 30]
+    outbox.deliver(staged(outbox, 0, pipeline, values, keys=False))
+    found = committed(cluster, cluster_topic)
+    assert Counter(value for _, _, value in found) == Counter(values)
+    assert {key for _, key, _ in found} == {None}
+
+
+def test_batches_that_are_too_large_for_the_topic_are_made_smaller_and_too_large_records_are_told(
+    cluster: KafkaCluster, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    small = cluster.create_topic(partitions=PARTITIONS, config={"max.message.bytes": 3_000})
+    pipeline = dataclasses.replace(pipeline, sinks=(sink_of(small),))
+    outbox = outbox_of(pipeline, senders)
+    values = [b"k%d " % number + b"x" * 2_000 for number in range(50)]
+    outbox.deliver(staged(outbox, 0, pipeline, values))
+    assert len(committed(cluster, small)) == 50
+    large = staged(outbox, 1, pipeline, [*values_of(1), b"large " + b"x" * 5_000])
+    with pytest.raises(
+        PipelineError, match=r"delays.yaml:30: a row is larger than the topic takes .*max.message.bytes"
+    ):
+        outbox.deliver(large)
+    assert len(committed(cluster, small)) == 50, "all of a batch, or nothing"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    raised = ConfigEntry("max.message.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("topic", small, incremental_configs=[raised])
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result()
+    again = outbox.find(1, [(small, True)])
+    assert again == large
+    outbox.deliver(large)
+    assert len(committed(cluster, small)) == 50 + 31
+
+
+@pytest.mark.parametrize("api", ["EndTxn", "TxnOffsetCommit", "AddPartitionsToTxn", "AddOffsetsToTxn", "Produce"])
+@pytest.mark.parametrize("fault", ["answer lost", "refused"])
+def test_each_batch_is_there_once_although_requests_fail_and_answers_are_lost(
+    cluster: KafkaCluster,
+    topic: str,
+    pipeline: Pipeline,
+    senders: OutboxSenders,
+    monkeypatch: pytest.MonkeyPatch,
+    api: str,
+    fault: str,
+) -> None:
+    monkeypatch.setattr(outbox_sender, "_PAUSE_SECONDS", 0.05)
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    if fault == "refused":
+        cluster.fail_requests(api, "UNKNOWN_SERVER_ERROR" if api == "EndTxn" else "INVALID_TXN_STATE", count=1)
+    else:
+        cluster.lose_answers(api, count=1)
+    outbox.deliver(staged(outbox, 1, pipeline, values_of(1)))
+    outbox.deliver(staged(outbox, 2, pipeline, values_of(2)))
+    expected = Counter(value for number in range(3) for value in values_of(number))
+    assert Counter(value for _, _, value in committed(cluster, topic)) == expected
+
+
+def test_a_commit_whose_outcome_is_not_known_is_asked_for_and_not_repeated(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is done, and all answers about it are lost until the client gives it up."""
+    outbox = outbox_of(pipeline, senders)
+    transact, failures = QuerySender._transact, [ConnectionError("the answer is lost")]
+
+    async def losing(self: QuerySender, *arguments: object) -> None:
+        await transact(self, *arguments)  # type: ignore[arg-type]
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(QuerySender, "_transact", losing)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    assert not failures
+    assert len(committed(cluster, topic)) == 30
+
+
+def test_a_sender_of_a_run_that_was_killed_is_fenced_and_its_transaction_ended(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    batch = staged(outbox, 1, pipeline, values_of(1))
+    reached, released = threading.Event(), threading.Event()
+    transact = QuerySender._transact
+
+    async def hanging(self: QuerySender, producer: object, *arguments: object) -> None:
+        commit = producer.commit  # type: ignore[attr-defined]
+
+        async def late() -> None:
+            await producer.flush()  # type: ignore[attr-defined]
+            reached.set()
+            await asyncio.to_thread(released.wait)
+            await commit()
+
+        producer.commit = late  # type: ignore[attr-defined]
+        await transact(self, producer, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(QuerySender, "_transact", hanging)
+    errors: list[Exception] = []
+
+    def deliver() -> None:
+        try:
+            outbox.deliver(batch)
+        except PipelineError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    assert reached.wait(30)
+    monkeypatch.setattr(QuerySender, "_transact", transact)
+    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
+        other = outbox_of(pipeline, others, begun=1, finished=0)
+        assert not other.is_sent(1)
+        found = other.find(1, [(topic, True)])
+        assert found is not None
+        other.deliver(found)
+        released.set()
+        thread.join(60)
+    assert len(errors) == 1
+    assert "another run sends as" in str(errors[0])
+    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter([*values_of(0), *values_of(1)])
+
+
+def test_a_transaction_that_takes_too_long_gets_more_time_and_in_the_end_an_error(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_sender, "TRANSACTION_MS_MIN", 1_000)
+    monkeypatch.setattr(outbox_sender, "TRANSACTION_MS_MAX", 2_000)
+    monkeypatch.setattr(outbox_sender, "_PAUSE_SECONDS", 0.05)
+    outbox = outbox_of(pipeline, senders)
+    send_part, seconds = QuerySender._send_part, [1.2]
+
+    async def slow(self: QuerySender, producer: object, part: object) -> None:
+        await asyncio.sleep(seconds[0])
+        await send_part(self, producer, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(QuerySender, "_send_part", slow)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    assert len(committed(cluster, topic)) == 30
+    seconds[0] = 5.0
+    with pytest.raises(PipelineError, match=r"delays.yaml:30: .*30 records.*not written within.*max_records_per_batch"):
+        outbox.deliver(staged(outbox, 1, pipeline, values_of(1)))
+    assert len(committed(cluster, topic)) == 30
+
+
+def test_a_time_out_that_brokers_do_not_take_is_lowered(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_sender, "TRANSACTION_MS_MIN", 900_000)  # the cluster takes 100 s
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    assert len(committed(cluster, topic)) == 30
+
+
+def test_the_topics_of_a_query_have_a_batch_together(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    other = cluster.create_topic(partitions=PARTITIONS)
+    pipeline = dataclasses.replace(pipeline, sinks=(*pipeline.sinks, sink_of(other)))
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    cluster.delete_topic(topic)
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    assert outbox_of(pipeline, senders, 0, -1).is_sent(0), "as long as one of the topics is there"
+    assert len(committed(cluster, other)) == 30
+
+
+def test_damage_of_a_staged_batch_is_never_sent(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    batch = staged(outbox, 0, pipeline, values_of(0))
+    path = batch.parts[0].directory / "part-0"
+    path.write_bytes(path.read_bytes().replace(b"value", b"vague", 1))
+    with pytest.raises(Exception, match="is damaged"):
+        outbox.deliver(batch)
+    assert committed(cluster, topic) == []
+
+
+def test_the_group_and_the_transactional_ids_are_those_of_the_state(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    outbox_of(pipeline, senders)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    groups = {group.group_id for group in admin.list_consumer_groups().result().valid}
+    assert f"barnabas-pipeline-{topic}-one" in groups
+    note = json.loads((pipeline.state_directory / "outbox" / "sent.json").read_text())
+    assert (note["state_id"], note["next_batch"]) == ("one", 0)

@@ -1,0 +1,106 @@
+"""`barnabas.pipelines.staged_batches`: what is staged is read as it was written, in pieces, or is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.pipelines.staged_batches import MANIFEST, StagedBatch, StagedBatchError, StagedBatches
+
+MEGABYTE = 1024 * 1024
+
+
+def stage(staged: StagedBatches, batch_id: int, *parts: list[bytes], keys: bool = True) -> StagedBatch:
+    """Each part has the lines of one topic."""
+    for number, lines in enumerate(parts):
+        directory = staged.being_written(batch_id, number)
+        directory.mkdir(parents=True)
+        (directory / "_SUCCESS").touch()
+        (directory / ".part-0.crc").write_bytes(b"crc")
+        (directory / "part-1").touch()
+        (directory / "part-0").write_bytes(b"".join(line + b"\n" for line in lines))
+    return staged.publish(batch_id, [(f"topic-{number}", keys) for number in range(len(parts))])
+
+
+def records(batch: StagedBatch) -> list[tuple[str, bytes | None, bytes]]:
+    found: list[tuple[str, bytes | None, bytes]] = []
+    for part in batch.parts:
+        for keys, values in part.columns():
+            assert values
+            padded: list[bytes | None] = [None] * len(values) if keys is None else list(keys)
+            found += [(part.topic, key, value) for key, value in zip(padded, values, strict=True)]
+    return found
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> StagedBatches:
+    batches = StagedBatches(tmp_path / "outbox", "one")
+    batches.tidy(0)
+    return batches
+
+
+def test_records_come_back_as_they_were_staged_also_after_a_restart(staged: StagedBatches) -> None:
+    made = stage(staged, 7, [b"k1", b"v1", b"k2", b"v2"], [b"k", b""])
+    found = StagedBatches(staged.directory, "one").find(7)
+    assert found == made
+    assert found is not None
+    assert records(found) == [("topic-0", b"k1", b"v1"), ("topic-0", b"k2", b"v2"), ("topic-1", b"k", b"")]
+    assert (found.record_count, found.size_bytes) == (3, 12 + 3)
+    assert staged.find(6) is None
+    assert StagedBatches(staged.directory, "two").find(7) is None, "of another state"
+
+
+def test_records_without_keys_have_none(staged: StagedBatches) -> None:
+    assert records(stage(staged, 0, [b"a", b"b"], keys=False)) == [("topic-0", None, b"a"), ("topic-0", None, b"b")]
+
+
+@pytest.mark.parametrize("keys", [True, False])
+def test_records_are_read_in_pieces_whatever_their_size(staged: StagedBatches, keys: bool) -> None:
+    sizes = [0, 1, MEGABYTE - 2, 3 * MEGABYTE, 5, *[50_000] * 100, 2 * MEGABYTE]
+    lines = [b"%d" % number + b"x" * size for number, size in enumerate(sizes)]
+    batch = stage(staged, 0, lines + ([b"last"] if keys and len(lines) % 2 else []), keys=keys)
+    read: list[bytes] = []
+    for found, values in batch.parts[0].columns():
+        together = [line for pair in zip(found, values, strict=True) for line in pair] if found is not None else values
+        largest = max(map(len, together))
+        assert sum(map(len, together)) <= MEGABYTE + 2 * max(largest, MEGABYTE)
+        read += together
+    assert read[: len(lines)] == lines
+
+
+def test_an_empty_batch_has_no_records(staged: StagedBatches) -> None:
+    assert stage(staged, 0, []).record_count == 0
+
+
+def test_what_was_never_whole_and_what_is_done_is_removed(staged: StagedBatches) -> None:
+    for batch_id in (1, 2, 10):
+        stage(staged, batch_id, [b"k", b"v"])
+    staged.being_written(3, 0).mkdir(parents=True)
+    staged.tidy(2)
+    assert sorted(entry.name for entry in staged.directory.iterdir()) == ["batch-10", "batch-2"]
+    staged.remove(10)
+    assert staged.find(10) is None
+
+
+def test_a_key_without_a_value_is_refused(staged: StagedBatches) -> None:
+    with pytest.raises(StagedBatchError, match=r"a key without a value \(part-0\)"):
+        stage(staged, 0, [b"k", b"v", b"k"])
+    assert staged.find(0) is None
+
+
+@pytest.mark.parametrize("harm", ["byte", "end", "gone", "manifest"])
+def test_damage_is_told_and_never_sent_as_if_it_were_whole(staged: StagedBatches, harm: str) -> None:
+    batch = stage(staged, 0, [b"key", b"value"])
+    path = batch.parts[0].directory / "part-0"
+    if harm == "byte":
+        path.write_bytes(b"key\nvalve\n")
+    elif harm == "end":
+        os.truncate(path, 4)
+    elif harm == "gone":
+        path.unlink()
+    else:
+        (path.parents[1] / MANIFEST).write_text("{}")
+    with pytest.raises(StagedBatchError):
+        records(staged.find(0) or batch)
