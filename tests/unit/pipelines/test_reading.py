@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.pipelines.definition import (
     Column,
+    Delivery,
     OnError,
     ParquetSink,
     PipelineError,
@@ -47,6 +48,17 @@ def test_reads_a_whole_pipeline(tmp_path: Path) -> None:
     parquet = ParquetSink(tmp_path / "out" / "delays", "by_hour", line=28, from_line=29, key=key, key_line=30)
     assert pipeline.sinks == (topic, parquet)
     assert [(query.from_view, query.sinks) for query in pipeline.queries] == [("by_hour", (topic, parquet))]
+
+
+def test_a_topic_is_written_exactly_once_unless_its_sink_says_otherwise(tmp_path: Path) -> None:
+    (topic, _) = read_flights(tmp_path).sinks
+    assert isinstance(topic, TopicSink)
+    assert topic.delivery is Delivery.EXACTLY_ONCE
+    for delivery in Delivery:
+        text = ("  - topic: delays\n", f"  - topic: delays\n    delivery: {delivery.value}\n")
+        (topic, _) = read_flights(tmp_path, text).sinks
+        assert isinstance(topic, TopicSink)
+        assert topic.delivery is delivery
 
 
 def test_how_far_ahead_of_now_a_row_may_be(tmp_path: Path) -> None:

@@ -15,11 +15,14 @@ import pytest
 from pyarrow import dataset, parquet
 
 from barnabas.pipelines import sinks
-from barnabas.pipelines.definition import Pipeline, PipelineError, Query
+from barnabas.pipelines.definition import Pipeline, PipelineError, Query, TopicSink
+from barnabas.pipelines.outbox import Outbox
 from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
 from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables
 from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
+from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import StateDirectory
+from barnabas.pipelines.topic_outboxes import QueryOutbox
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
 
@@ -310,6 +313,102 @@ def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
     assert "state/checkpoints/by_day/offsets/1" in done
     assert "state/checkpoints/by_day/offsets/0" not in done
     assert "state/checkpoints/by_day/commits" not in done
+
+
+class Frame:
+    """Notes what is written of it."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+        self.write = self
+
+    def format(self, name: str) -> Frame:
+        self.notes.append(f"computed as {name}")
+        return self
+
+    def mode(self, _mode: str) -> Frame:
+        return self
+
+    def save(self) -> None:
+        return
+
+    def persist(self) -> Frame:
+        return self
+
+    def unpersist(self) -> None:
+        return
+
+
+class Sent:
+    """A cluster that takes everything."""
+
+    group_id = "group"
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+        self.offset: int | None = None
+
+    def open(self) -> int | None:
+        return self.offset
+
+    def send(self, batch: StagedBatch | None, next_batch: int) -> None:
+        values = [value for part in batch.parts for _, found in part.columns() for value in found] if batch else []
+        self.notes.append(f"sent {values}")
+        self.offset = next_batch
+
+
+def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
+    pipeline: Pipeline, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes: list[str] = []
+    sink = pipeline.sinks[0]
+    assert isinstance(sink, TopicSink)
+    port = Sent(notes)
+    outbox = Outbox(state.outbox("by_day"), "one", {}, port)
+    outbox.open(state.batches_done("by_day"))
+    notes.clear()
+
+    def stage(_frame: object, _sink: TopicSink, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        (directory / "part-0").write_bytes(b"key\nvalue %d\n" % len(notes))
+        notes.append("staged")
+
+    monkeypatch.setattr(sinks, "stage_records", stage)
+    monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
+    query = Query("by_day", (sink,))
+    exact = QueryOutbox(pipeline, (sink,), outbox)
+    writer = BatchWriter(query, KafkaOptions("host:1"), state, threading.Event(), outbox=exact)
+    writer(Frame(notes), 0)
+    assert notes == ["staged", "synced", "sent [b'value 0']"]
+    # Spark has not noted it: it is computed again, for Spark's state, and nothing is sent.
+    notes.clear()
+    writer(Frame(notes), 0)
+    assert notes == ["computed as noop"]
+    # Staged and not sent: what is sent is what was staged.
+    notes.clear()
+    monkeypatch.setattr(port, "send", lambda *_: (_ for _ in ()).throw(PipelineError("away")))
+    with pytest.raises(PipelineError):
+        writer(Frame(notes), 1)
+    monkeypatch.undo()
+    monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
+    writer(Frame(notes), 1)
+    assert notes == ["staged", "synced", "computed as noop", "synced", "sent [b'value 0']"]
+    assert port.offset == 2
+
+
+def test_damage_of_a_staged_batch_is_told_with_what_to_do(pipeline: Pipeline, state: StateDirectory) -> None:
+    sink = pipeline.sinks[0]
+    assert isinstance(sink, TopicSink)
+    outbox = Outbox(state.outbox("by_day"), "one", {}, Sent([]))
+    outbox.open(state.batches_done("by_day"))
+    exact = QueryOutbox(pipeline, (sink,), outbox)
+    directory = exact.being_written(3, 0)
+    directory.mkdir(parents=True)
+    (directory / "part-0").write_bytes(b"key\nvalue\n")
+    exact.publish(3)
+    (state.outbox("by_day") / "batch-3" / "0" / "part-0").unlink()
+    with pytest.raises(PipelineError, match=r"delays.yaml:30: \S+/batch-3 lacks a part of 0/part-0; remove it and run"):
+        exact.find(3)
 
 
 def test_the_size_of_a_record_is_bounded_by_the_topic_and_not_by_the_producers_default() -> None:
