@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -38,6 +39,27 @@ def from_topic(newest_values: Iterable[bytes]) -> Any:
     if not frame.empty:
         frame["day"] = pd.to_datetime(frame.day, format="%Y-%m-%d").dt.date
     return _normal(frame)
+
+
+def check_each_once(values: Iterable[bytes], directory: Path) -> int:
+    """Compares all rows that a topic has with all rows that the batches of the Parquet table have, each as often as it
+    is there; how many there are. Raises DifferenceError with the first rows that differ.
+    """
+    import pandas as pd
+    from pyarrow import dataset
+
+    rows = pd.DataFrame([json.loads(value, parse_float=Decimal) for value in values])
+    if not rows.empty:
+        rows["day"] = pd.to_datetime(rows.day, format="%Y-%m-%d").dt.date
+    table = dataset.dataset(directory, format="parquet", partitioning="hive").to_table().to_pandas()
+    in_topic, in_table = (Counter(_normal(frame).itertuples(index=False, name=None)) for frame in (rows, table))
+    more, less = in_topic - in_table, in_table - in_topic
+    differences = [
+        f"{row} comes {in_topic[row]} times in the topic, and {in_table[row]} in the table" for row in more | less
+    ]
+    if differences:
+        raise DifferenceError("; ".join(differences[:_DIFFERENCES_SHOWN_MAX]))
+    return in_topic.total()
 
 
 def check_equal(found: Any, expected: Any, found_name: str, expected_name: str) -> None:

@@ -168,7 +168,13 @@ class Story:
             self.screen.detail(line)
         written = await asyncio.to_thread(traffic.end_offsets, servers, DELAYS_TOPIC)
         with self.screen.meter("reading the result", sum(written.values())) as meter:
-            newest = await asyncio.to_thread(traffic.newest_values, servers, DELAYS_TOPIC, meter, self.stopping)
+            records = await asyncio.to_thread(traffic.committed_records, servers, DELAYS_TOPIC, meter, self.stopping)
+        count = await asyncio.to_thread(results.check_each_once, [value for _, value in records], self.place.table)
+        self.screen.step(
+            f"Checked topic {DELAYS_TOPIC}: each of the {count:,} rows of all batches is there exactly once"
+        )
+        self.screen.detail("sent in a transaction for each batch, while a leader was killed; read as read_committed")
+        newest = dict(records)
         results.check_equal(results.from_topic(newest.values()), table, f"topic {DELAYS_TOPIC}", "the Parquet table")
         self.screen.step(f"Checked topic {DELAYS_TOPIC}: the newest record of each of {len(newest):,} keys is that row")
         ends = await asyncio.to_thread(traffic.end_offsets, servers, FLIGHTS.name)

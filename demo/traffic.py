@@ -131,10 +131,10 @@ def replicas_behind(bootstrap_servers: str, topics: Iterable[str]) -> int:
     return sum(len(partition.replicas) - len(partition.isrs) for partition in partitions)
 
 
-def newest_values(
+def committed_records(
     bootstrap_servers: str, topic: str, progress: Progress, stopping: threading.Event
-) -> dict[bytes, bytes]:
-    """Reads the topic to its end; the newest value of each key.
+) -> list[tuple[bytes, bytes]]:
+    """Reads the topic to its end; key and value of each record that is committed, in the order of each partition.
 
     Raises TrafficError when nothing comes for DELIVERY_SECONDS_MAX, StoppedError once `stopping` is set.
     """
@@ -145,13 +145,16 @@ def newest_values(
             # Unused: partitions are assigned by hand and nothing is committed; the client wants a name.
             "group.id": "make-run",
             "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            # The last offsets are those of markers, which are no records.
+            "enable.partition.eof": True,
             **_QUIET,
         }
     )
-    newest: dict[bytes, bytes] = {}
+    found: list[tuple[bytes, bytes]] = []
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-        count, quiet_since = 0, time.monotonic()
+        quiet_since = time.monotonic()
         while ends:
             if stopping.is_set():
                 raise StoppedError
@@ -159,23 +162,26 @@ def newest_values(
             if messages:
                 quiet_since = time.monotonic()
             elif time.monotonic() - quiet_since > DELIVERY_SECONDS_MAX:
-                raise TrafficError(f"only {count:,} records of topic {topic} came, and nothing more for a minute")
+                raise TrafficError(f"only {len(found):,} records of topic {topic} came, and nothing more for a minute")
             for message in messages:
                 _raise_unless_passing(message.error())
                 if message.error() is None:
-                    newest[message.key()] = message.value()
-                    count += 1
-                    if message.offset() + 1 >= ends.get(message.partition(), 0):
-                        ends.pop(message.partition(), None)
-            progress(count)
+                    found.append((message.key(), message.value()))
+                elif _is_end(message.error()) and message.offset() >= ends.get(message.partition(), 0):
+                    ends.pop(message.partition(), None)
+            progress(len(found))
     finally:
         consumer.close()
-    return newest
+    return found
 
 
 def _raise_unless_passing(error: KafkaError | None) -> None:
-    if error is not None and not error.retriable() and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  (public)
+    if error is not None and not error.retriable() and not _is_end(error):
         raise KafkaException(error)
+
+
+def _is_end(error: KafkaError) -> bool:
+    return bool(error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001  (public)
 
 
 def _admin(bootstrap_servers: str) -> Any:

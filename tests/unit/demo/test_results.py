@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from demo.expected import KEY_COLUMNS
-from demo.results import DifferenceError, check_equal, from_topic, read_parquet
+from demo.results import DifferenceError, check_each_once, check_equal, from_topic, read_parquet
 from tests.unit.demo.frames import daily_rows
 
 
@@ -89,3 +89,16 @@ def test_takes_the_row_of_the_newest_batch(tmp_path: Path) -> None:
     found = read_parquet(tmp_path)
     assert found.flights.tolist() == [4, 0]
     check_equal(found.iloc[:1], daily_rows().iloc[:1], "the table", "the source")
+
+
+def test_each_row_of_all_batches_is_in_the_topic_as_often_as_it_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    older = daily_rows().assign(flights=0)
+    write_parquet(tmp_path, 0, older)
+    write_parquet(tmp_path, 1, daily_rows())
+    values = [*as_values(daily_rows()), *as_values(older)]
+    assert check_each_once(values, tmp_path) == 4
+    with pytest.raises(DifferenceError, match="comes 2 times in the topic, and 1 in the table"):
+        check_each_once([*values, values[0]], tmp_path)
+    with pytest.raises(DifferenceError, match="comes 0 times in the topic, and 1 in the table"):
+        check_each_once(values[1:], tmp_path)
