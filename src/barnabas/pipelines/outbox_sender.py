@@ -30,7 +30,7 @@ from barnabas.client.settings import ClientSettings, ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.kernel.spoken import spoken_ms
-from barnabas.link.errors import UnsupportedVersionError
+from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
 from barnabas.pipelines.sources import ROW_BYTES_MAX
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError, StagedRecords
@@ -80,6 +80,14 @@ _LOST_ITS_PLACE: Final = frozenset(
     }
 )
 """In this transaction; the next one begins in another epoch."""
+_EXPECTED: Final = (
+    ClientError,
+    KafkaError,
+    ConnectionError,
+    UnsupportedVersionError,
+    InFlightLimitError,
+    TimeoutError,
+)
 _LOGGER = logging.getLogger("barnabas.pipelines.outbox_sender")
 _LOGGER.addHandler(logging.NullHandler())
 
@@ -254,7 +262,7 @@ class QuerySender:
         while True:
             try:
                 return await attempt()
-            except (ClientError, KafkaError, ConnectionError, UnsupportedVersionError, TimeoutError) as raised:
+            except _EXPECTED as raised:
                 error = await self._give_up_transaction(raised)
                 if not self._may_pass(error):
                     raise self._final(error) from error
