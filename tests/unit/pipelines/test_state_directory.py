@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ import pytest
 from barnabas.pipelines import state_directory
 from barnabas.pipelines.cluster_identity import ClusterIdentity
 from barnabas.pipelines.definition import Pipeline, PipelineError
-from barnabas.pipelines.state_directory import BatchesDone, RunEnd, StateDirectory, merged_offsets
+from barnabas.pipelines.state_directory import SENT_NOTE, BatchesDone, RunEnd, StateDirectory, merged_offsets
 from tests.unit.pipelines.made_pipelines import IDENTITY, by_day, flights, made_pipeline, timed
 
 # A process that holds the lock of a state directory until it is killed.
@@ -121,6 +122,21 @@ def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state:
     assert state.take_definition(replace(moved, trigger_ms=5_000), IDENTITY) == (first, ())
     spaced = timed("SELECT *\n  FROM flights JOIN airlines USING (carrier)")
     assert state.take_definition(replace(pipeline, steps=(spaced, by_day())), IDENTITY) == (first, ())
+
+
+def test_a_recomputation_has_an_id_of_its_own_once_batches_were_sent(pipeline: Pipeline, state: StateDirectory) -> None:
+    """Its batches begin at 0 again, and would be taken for those that were sent."""
+    first, _ = state.take_definition(pipeline, IDENTITY)
+    note = state.outbox("by_day") / SENT_NOTE
+    note.parent.mkdir(parents=True)
+    note.write_text('{"next_batch": 0}')
+    assert state.take_definition(pipeline, IDENTITY)[0] == first, "nothing was sent under it"
+    put_batch(state, 0)
+    note.write_text('{"next_batch": 1}')
+    assert state.take_definition(pipeline, IDENTITY)[0] == first
+    shutil.rmtree(state.directory / "checkpoints")
+    assert state.take_definition(pipeline, IDENTITY)[0] != first
+    assert not note.exists()
 
 
 @pytest.mark.parametrize(
