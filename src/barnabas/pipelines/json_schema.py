@@ -15,6 +15,7 @@ from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
     MAX_RECORDS_PER_BATCH_DEFAULT,
     PIPELINE_NAME,
+    Delivery,
     OnError,
     ReadMode,
     SourceFormat,
@@ -154,9 +155,11 @@ def _sink() -> Schema:
             "description": "Columns by which the newest row is the result; of a topic the record's key.",
             "anyOf": [column, {"type": "array", "minItems": 1, "maxItems": reading.KEY_COLUMNS_MAX, "items": column}],
         },
+        "delivery": _choice("How often a row may be in the topic.", Delivery),
     }
     sink = _block("One place that rows are written to.", reading.SINK_KEYS, keys, ("from",))
-    return {**sink, "oneOf": [{"required": ["topic"]}, {"required": ["parquet"]}]}
+    table = {"required": ["parquet"], "not": {"required": ["delivery"]}}
+    return {**sink, "oneOf": [{"required": ["topic"]}, table]}
 
 
 def _block(about: str, names: Iterable[str], keys: Mapping[str, Schema], required: Iterable[str]) -> Schema:

@@ -29,7 +29,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 _KNOWN = {
     *("$schema", "title", "description", "examples", "type", "properties", "required", "additionalProperties", "enum"),
     *("items", "minItems", "maxItems", "propertyNames", "minProperties", "maxProperties", "pattern", "minimum"),
-    *("maximum", "anyOf", "oneOf"),
+    *("maximum", "anyOf", "oneOf", "not"),
 }
 
 
@@ -77,6 +77,8 @@ def faults(value: Any, schema: dict[str, Any], place: str = "") -> list[str]:
         fitting = [1 for each in schema.get(word, []) if not faults(value, each)]
         if word in schema and (len(fitting) < count or (word == "oneOf" and len(fitting) != 1)):
             found.append(f"{place}: {word}")
+    if "not" in schema and not faults(value, schema["not"]):
+        found.append(f"{place}: not")
     return found
 
 
@@ -149,6 +151,11 @@ CHANGES = [
     ("  - name: by_hour\n", "  - name: by hour\n"),
     ("  - topic: delays\n", "  - topic: delays\n    parquet: x\n"),
     ("  - topic: delays\n    from: by_hour\n", "  - topic: delays\n"),
+    ("  - topic: delays\n", "  - topic: delays\n    delivery: twice\n"),
+    (
+        "    key: [name, hour]\n  - parquet",
+        "    delivery: exactly_once\n    key: [name, hour]\n  - delivery: exactly_once\n    parquet",
+    ),
     ("    key: [name, hour]\n  - parquet", "    key: []\n  - parquet"),
     ("    key: [name, hour]\n  - parquet", "    key: [1]\n  - parquet"),
 ]
