@@ -19,7 +19,7 @@ import aiokafka
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from tests.clients.drivers.java import reason_to_skip
 from tests.support.apache_kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPIC_COMMAND, run_tool, tool_run
@@ -103,7 +103,7 @@ def told(client: dict[str, Any]) -> str:
 
 
 def test_librdkafka_does_not_take_a_broker_that_it_cannot_trust(cluster: TlsCluster) -> None:
-    wrong = cluster.confluent(**{"ssl.ca.location": str(cluster.other_authority.certificate)})
+    wrong = cluster.confluent() | {"ssl.ca.location": str(cluster.other_authority.certificate)}
     assert "certificate verify failed" in told(wrong)
 
 
@@ -126,7 +126,7 @@ def certificate(cluster: TlsCluster, kind: str) -> Certified:
 def test_who_comes_in_by_a_certificate_may_do_what_its_name_may(cluster: TlsCluster) -> None:
     bob = cluster.authority.sign("/O=Castle/CN=bob")
     client = AdminClient(cluster.confluent(bob))
-    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED|CLUSTER_AUTHORIZATION_FAILED"):
+    with pytest.raises(KafkaException, match=r"TOPIC_AUTHORIZATION_FAILED|CLUSTER_AUTHORIZATION_FAILED"):
         client.create_topics([NewTopic("of-bob", 1, 1)])["of-bob"].result(TIMEOUT_SECONDS)
 
 
@@ -313,4 +313,40 @@ def test_a_broker_that_is_killed_comes_back_among_the_others(cluster: TlsCluster
     topic = make_topic(cluster, "killed")
     cluster.brokers[2].kill()
     cluster.brokers[2].start()
-    exchange(cluster, topic, cluster.confluent(**{"message.timeout.ms": 60_000}))
+    exchange(cluster, topic, cluster.confluent() | {"message.timeout.ms": 60_000})
+
+
+def test_a_certificate_is_exchanged_while_clients_go_on(cluster: TlsCluster, tmp_path: Path) -> None:
+    topic = make_topic(cluster, "exchanged")
+    new = cluster.authority.sign("/O=Castle/CN=broker")
+    admin = AdminClient(cluster.confluent())
+    name = "listener.name.ssl.ssl.keystore.location"
+    port = cluster.ports[1]["SSL"]
+    producer = Producer(cluster.confluent())
+    producer.produce(topic, b"before")
+    assert producer.flush(TIMEOUT_SECONDS) == 0
+
+    def alter(place: Path) -> None:
+        entry = ConfigEntry(name, str(place), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(TIMEOUT_SECONDS)
+
+    with pytest.raises(KafkaException, match=r"ssl\.allow\.dn\.changes"):
+        alter(cluster.alice.both)
+    with pytest.raises(KafkaException, match="cannot be read"):
+        alter(tmp_path / "nowhere.pem")
+    alter(new.both)
+    served = new.certificate.read_text()
+    wait_until(lambda: shown_by(port) == served, "the new certificate is shown", TIMEOUT_SECONDS, cluster.log_tails)
+    producer.produce(topic, b"after")
+    assert producer.flush(TIMEOUT_SECONDS) == 0
+    exchange(cluster, make_topic(cluster, "exchanged-anew"), cluster.confluent())
+
+
+def shown_by(port: int) -> str:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as secured:
+        return ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"")

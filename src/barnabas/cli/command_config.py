@@ -103,6 +103,7 @@ def _context(path: str, values: Mapping[str, str]) -> ssl.SSLContext:
     from barnabas.tls.contexts import client_context
     from barnabas.tls.errors import TlsConfigError
     from barnabas.tls.settings import TlsSettings
+    from barnabas.tls.stores import read_stores
 
     def value_of(key: str) -> Any:
         value = values.get(key, _DEFAULTS.get(key))
@@ -111,6 +112,8 @@ def _context(path: str, values: Mapping[str, str]) -> ssl.SSLContext:
         return value
 
     try:
-        return client_context(TlsSettings.of(value_of), lambda file: Path(file).read_bytes(), load_chain)
+        settings = TlsSettings.of(value_of)
+        stores = read_stores(settings, lambda file: Path(file).read_bytes())
+        return client_context(settings, stores, load_chain)
     except TlsConfigError as error:
         raise ValueError(f"{path}: {error}") from None

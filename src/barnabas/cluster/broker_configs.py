@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, base_name, check_broker_config
 from barnabas.config.derived import Values
@@ -28,6 +28,18 @@ _SOURCE: Final = "The dynamic configuration"
 class _Listener:
     names: frozenset[str]
     call: Callable[[Values], None]
+
+
+class ConfigFollower(Protocol):
+    """Who takes a configuration as a whole, with the keys of single listeners, and with the files that it names."""
+
+    def check(self, config: BrokerConfig) -> None:
+        """Called before it is written. Raises ValueError for one that cannot be."""
+        ...
+
+    def take(self, config: BrokerConfig) -> None:
+        """Called whenever it was read, changed or not: a file that it names may have changed."""
+        ...
 
 
 class BrokerConfigs:
@@ -55,6 +67,7 @@ class BrokerConfigs:
         """The last dynamic configs of all brokers and of this one, valid or not."""
         self._listeners: list[_Listener] = []
         self._throttles: list[tuple[str, Callable[[int], None]]] = []
+        self._followers: list[ConfigFollower] = []
         self._said_without_effect: set[str] = set()
         self._rooms_are_made = False
 
@@ -90,6 +103,10 @@ class BrokerConfigs:
         self._throttles.append((name, listener))
         listener(self._throttle(self._layers, name))
 
+    def follow_whole(self, follower: ConfigFollower) -> None:
+        """Has whatever is read from now on taken by `follower`."""
+        self._followers.append(follower)
+
     @staticmethod
     def _throttle(layers: BrokerLayers, name: str) -> int:
         key = dynamic_keys()[name]
@@ -123,6 +140,11 @@ class BrokerConfigs:
         read = self._read(self._with(texts, of_one_broker=of_one_broker))
         if isinstance(read, BrokerConfigError):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(read.problems))
+        for follower in self._followers:
+            try:
+                follower.check(read)
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         threads, current = read.values[_CLEANER_THREADS], self.values[_CLEANER_THREADS]
         if not current // 2 <= threads <= 2 * current:
             raise KafkaError(
@@ -170,6 +192,8 @@ class BrokerConfigs:
         if changed:
             self._logger.info("Dynamic configs of %s changed: %s", place, ", ".join(sorted(changed)))
             self._tell(changed)
+        for follower in self._followers:
+            follower.take(config)
 
     def _changed_of_listeners(self, before: Values, after: Values) -> frozenset[str]:
         """The keys of which the value for some listener is another now, and that somebody follows."""

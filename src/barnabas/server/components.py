@@ -43,6 +43,7 @@ from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.server.coordinator_components import ChannelAllocator, CoordinatorComponents
 from barnabas.server.delegation_tokens import BrokerTokens, login_of_token
+from barnabas.server.errors import BrokerStartError
 from barnabas.server.features import FinalizedFeatureCache
 from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
@@ -54,6 +55,7 @@ from barnabas.server.storage import Storage
 from barnabas.server.tls import BrokerTls, uses_tls
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.transaction_verification import TransactionVerifier
+from barnabas.tls.errors import TlsConfigError
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -225,7 +227,13 @@ class BrokerComponents:
         if not uses_tls(self.config):
             return None
         handshakes = Handshakes(shared.host.loop, shared.timers, shared.host.offload)
-        return BrokerTls(self.config, shared.host.files, handshakes, shared.metrics)
+        logger = shared.logs.logger("org.apache.kafka.common.security.ssl.SslFactory")
+        try:
+            tls = BrokerTls(self.config, shared.host.files, handshakes, shared.metrics, logger)
+        except TlsConfigError as error:  # of a key that was exchanged while the broker ran
+            raise BrokerStartError(str(error)) from None
+        self.storage.broker_configs.follow_whole(tls)
+        return tls
 
     @property
     def tls_of_listeners(self) -> Mapping[str, TlsEnd]:

@@ -2,31 +2,34 @@
 
 A listener's keys go before those without its name, as in Kafka's `SslChannelBuilder`. `ssl.client.auth` counts for
 listeners of SSL only, unless it is given for a listener of SASL_SSL by name. Who came in by SSL is whom its
-certificate names, by `ssl.principal.mapping.rules`; without one, ANONYMOUS.
+certificate names, by `ssl.principal.mapping.rules`; without one, ANONYMOUS. Keys and certificates are exchanged while
+the broker runs (KIP-226): connections from then on have the new ones.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.api.authentication import LoginCounts
 from barnabas.config.broker_config import LISTENER_PREFIX, BrokerConfig
 from barnabas.config.keys import Password
-from barnabas.config.listeners import Endpoint, SecurityProtocol
+from barnabas.config.listeners import SecurityProtocol
 from barnabas.kernel.host import Files
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.real_key_files import load_chain
 from barnabas.network.connection import ServerConnection
 from barnabas.server.errors import BrokerStartError
 from barnabas.tls.contexts import client_context, server_context
-from barnabas.tls.distinguished_names import subject_name
-from barnabas.tls.errors import TlsConfigError
+from barnabas.tls.distinguished_names import alternative_names, subject_name
+from barnabas.tls.errors import NoPrincipalError, TlsConfigError
 from barnabas.tls.principal_rules import PrincipalRules
 from barnabas.tls.settings import TlsSettings
+from barnabas.tls.stores import Stores, read_stores
 
 if TYPE_CHECKING:
     import ssl
@@ -39,6 +42,25 @@ _FILE_BYTES_MAX: Final = 32 * 1024 * 1024
 _USER: Final = "User:"
 
 
+class _Side(NamedTuple):
+    """One kind of connections."""
+
+    is_server: bool
+    listener_name: str
+
+    def __str__(self) -> str:
+        if self.is_server:
+            return f"Listener {self.listener_name}"
+        return f"Connections to other brokers' listener {self.listener_name}"
+
+
+class _Basis(NamedTuple):
+    """What a context is made of; equal where it would be the same again."""
+
+    settings: TlsSettings
+    stores: Stores
+
+
 def uses_tls(config: BrokerConfig) -> bool:
     """Whether any listener, and so perhaps a connection to another broker, is secured."""
     return any(endpoint.security_protocol.uses_tls for endpoint in config.listeners.bound)
@@ -46,52 +68,13 @@ def uses_tls(config: BrokerConfig) -> bool:
 
 def check_tls(config: BrokerConfig, files: Files) -> None:
     """Raises BrokerStartError for what keys of TLS ask for and cannot be done."""
-    for endpoint in config.listeners.bound:
-        if endpoint.security_protocol.uses_tls:
-            server_tls(config, endpoint, files)
-            rules_of(config, endpoint.listener_name)
-    for name in {config.listeners.inter_broker, config.listeners.for_controller}:
-        if protocol_of(config, name).uses_tls:
-            client_tls(config, name, files)
-
-
-def server_tls(config: BrokerConfig, endpoint: Endpoint, files: Files) -> ssl.SSLContext:
-    """The context of a listener. Raises BrokerStartError."""
-    name = endpoint.listener_name
-    is_given_by_name = f"{LISTENER_PREFIX}{name.lower()}.{_CLIENT_AUTH}" in config.listener_values
-
-    def value_of(key: str) -> Any:
-        if key == _CLIENT_AUTH and endpoint.security_protocol is SecurityProtocol.SASL_SSL and not is_given_by_name:
-            return "none"
-        return _value(config, name, key)
-
     try:
-        return server_context(TlsSettings.of(value_of), partial(_read, files), load_chain)
-    except TlsConfigError as error:
-        raise BrokerStartError(f"Listener {name}: {error}") from None
-
-
-def client_tls(config: BrokerConfig, listener_name: str, files: Files) -> ssl.SSLContext:
-    """The context of connections to other brokers' listeners of that name. Raises BrokerStartError."""
-    try:
-        settings = TlsSettings.of(partial(_value, config, listener_name))
-        return client_context(settings, partial(_read, files), load_chain)
-    except TlsConfigError as error:
-        raise BrokerStartError(f"Connections to other brokers' listener {listener_name}: {error}") from None
-
-
-def rules_of(config: BrokerConfig, listener_name: str) -> PrincipalRules:
-    """Raises BrokerStartError."""
-    try:
-        return PrincipalRules(str(config.of_listener(listener_name, "ssl.principal.mapping.rules")))
+        for side in _sides(config):
+            _context(side, _basis(config, side, files))
+            if side.is_server:
+                PrincipalRules(_rules(config, side.listener_name))
     except TlsConfigError as error:
         raise BrokerStartError(str(error)) from None
-
-
-def protocol_of(config: BrokerConfig, listener_name: str) -> SecurityProtocol:
-    """That of a listener, here and so at other brokers."""
-    protocols = {endpoint.listener_name: endpoint.security_protocol for endpoint in config.listeners.bound}
-    return protocols.get(listener_name, config.listeners.inter_broker_protocol)
 
 
 @dataclass(slots=True)
@@ -103,13 +86,27 @@ class HandshakeCounts:
 
 
 class BrokerTls:
-    """All of one broker: its listeners' ends, and those of its connections to others. Made where TLS is used only."""
+    """All of one broker: its listeners' ends, and those of its connections to others. Made where TLS is used only.
 
-    def __init__(self, config: BrokerConfig, files: Files, handshakes: Handshakes, metrics: MetricsRegistry) -> None:
-        """Raises BrokerStartError."""
-        self._config = config
+    It is `cluster.broker_configs.ConfigFollower`.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        files: Files,
+        handshakes: Handshakes,
+        metrics: MetricsRegistry,
+        logger: logging.Logger,
+    ) -> None:
+        """Raises TlsConfigError."""
+        # With OpenSSL behind it, which a broker without TLS does not load.
+        from barnabas.link.tls import TlsEnd
+
         self._files = files
-        self.handshakes = handshakes
+        self._logger = logger
+        self._config = config
+        self._bases: dict[_Side, _Basis] = {}
         self.counts: dict[str, HandshakeCounts] = {}
         """By the names of the listeners."""
         self.logins: Mapping[str, LoginCounts] = {}
@@ -118,35 +115,123 @@ class BrokerTls:
         """By the names of the listeners."""
         self.to_brokers: dict[str, TlsEnd] = {}
         """By the names of others' listeners."""
-        from barnabas.link.tls import TlsEnd
-
-        listeners = config.listeners
-        for endpoint in listeners.bound:
-            if endpoint.security_protocol.uses_tls:
-                name = endpoint.listener_name
-                counts = self.counts[name] = HandshakeCounts()
-                rules = None if endpoint.security_protocol.uses_sasl else rules_of(config, name)
-                if rules is not None:  # of the others the logins are counted
-                    _show(counts, name, metrics)
-                self.listeners[name] = TlsEnd(
-                    server_tls(config, endpoint, files),
-                    handshakes,
-                    is_server=True,
-                    goes_first=name == listeners.control_plane,
-                    when_secured=partial(_secured, counts, rules),
-                    when_failed=partial(self._failed, name),
-                )
-        for name in {listeners.inter_broker, listeners.for_controller}:
-            if protocol_of(config, name).uses_tls:
-                self.to_brokers[name] = TlsEnd(client_tls(config, name, files), handshakes, goes_first=True)
+        for side in _sides(config):
+            name = side.listener_name
+            basis = self._bases[side] = _basis(config, side, files)
+            context = _context(side, basis)
+            if not side.is_server:
+                self.to_brokers[name] = TlsEnd(context, handshakes, goes_first=True)
+                continue
+            counts = self.counts[name] = HandshakeCounts()
+            rules = None
+            if not _protocol(config, name).uses_sasl:
+                rules = PrincipalRules(_rules(config, name))
+                _show(counts, name, metrics)  # of the others the logins are counted
+            self.listeners[name] = TlsEnd(
+                context,
+                handshakes,
+                is_server=True,
+                goes_first=name == config.listeners.control_plane,
+                when_secured=partial(_secured, counts, rules),
+                when_failed=partial(self._failed, name),
+            )
         for gauge, read in (("Begun", lambda: handshakes.begun), ("Waiting", lambda: handshakes.waiting)):
             metrics.gauge(MetricName("barnabas.network", "TlsHandshakes", gauge), read)
+
+    def check(self, config: BrokerConfig) -> None:
+        """Whether its keys and certificates can take the place of the present ones. Raises TlsConfigError."""
+        for side, before in self._bases.items():
+            basis = _basis(config, side, self._files)
+            if basis != before:
+                _context(side, basis)
+                _check_exchange(side, config, before.stores, basis.stores)
+
+    def take(self, config: BrokerConfig) -> None:
+        """Takes what has changed, in the files that it names too; what cannot be taken is logged and left."""
+        for side, before in self._bases.items():
+            try:
+                basis = _basis(config, side, self._files)
+                if basis == before:
+                    continue
+                context = _context(side, basis)
+                _check_exchange(side, config, before.stores, basis.stores)
+            except TlsConfigError as error:
+                self._logger.error("The keys of before are kept. %s", error)  # noqa: TRY400 - no trace helps
+                continue
+            self._bases[side] = basis
+            (self.listeners if side.is_server else self.to_brokers)[side.listener_name].context = context
+            self._logger.info("%s: new connections have other keys or certificates now", side)
 
     def _failed(self, listener_name: str) -> None:
         self.counts[listener_name].failed += 1
         logins = self.logins.get(listener_name)
         if logins is not None:
             logins.failed += 1
+
+
+def _sides(config: BrokerConfig) -> list[_Side]:
+    listeners = config.listeners
+    bound = [endpoint.listener_name for endpoint in listeners.bound if endpoint.security_protocol.uses_tls]
+    others = sorted({listeners.inter_broker, listeners.for_controller})
+    return [
+        *(_Side(is_server=True, listener_name=name) for name in bound),
+        *(_Side(is_server=False, listener_name=name) for name in others if _protocol(config, name).uses_tls),
+    ]
+
+
+def _protocol(config: BrokerConfig, listener_name: str) -> SecurityProtocol:
+    """That of a listener, here and so at other brokers."""
+    protocols = {endpoint.listener_name: endpoint.security_protocol for endpoint in config.listeners.bound}
+    return protocols.get(listener_name, config.listeners.inter_broker_protocol)
+
+
+def _basis(config: BrokerConfig, side: _Side, files: Files) -> _Basis:
+    """Raises TlsConfigError."""
+    name = side.listener_name
+    is_given_by_name = f"{LISTENER_PREFIX}{name.lower()}.{_CLIENT_AUTH}" in config.listener_values
+    asks_nobody = _protocol(config, name).uses_sasl and not is_given_by_name
+
+    def value_of(key: str) -> Any:
+        if key == _CLIENT_AUTH and asks_nobody:
+            return "none"
+        value = config.of_listener(name, key)
+        return value.reveal() if isinstance(value, Password) else value
+
+    try:
+        settings = TlsSettings.of(value_of)
+        return _Basis(settings, read_stores(settings, partial(_read, files)))
+    except TlsConfigError as error:
+        raise TlsConfigError(f"{side}: {error}") from None
+
+
+def _context(side: _Side, basis: _Basis) -> ssl.SSLContext:
+    """Raises TlsConfigError."""
+    make = server_context if side.is_server else client_context
+    try:
+        return make(basis.settings, basis.stores, load_chain)
+    except TlsConfigError as error:
+        raise TlsConfigError(f"{side}: {error}") from None
+
+
+def _check_exchange(side: _Side, config: BrokerConfig, before: Stores, after: Stores) -> None:
+    """Whether a certificate may take another's place: who it names is to stay, unless the configs say otherwise
+    (KIP-978). Raises TlsConfigError.
+    """
+    if before.key is None or after.key is None:
+        return
+    try:
+        was, is_now = subject_name(before.key.certificate), subject_name(after.key.certificate)
+        missing = alternative_names(before.key.certificate) - alternative_names(after.key.certificate)
+    except NoPrincipalError as error:
+        raise TlsConfigError(f"{side}: {error}") from None
+    if was != is_now and not config.values["ssl.allow.dn.changes"]:
+        raise TlsConfigError(f"{side}: the certificate is of {was}, and the new one of {is_now} (ssl.allow.dn.changes)")
+    if missing and not config.values["ssl.allow.san.changes"]:
+        raise TlsConfigError(f"{side}: the new certificate lacks alternative names (ssl.allow.san.changes)")
+
+
+def _rules(config: BrokerConfig, listener_name: str) -> str:
+    return str(config.of_listener(listener_name, "ssl.principal.mapping.rules"))
 
 
 def _secured(counts: HandshakeCounts, rules: PrincipalRules | None, connection: Any, certificate: bytes | None) -> None:
@@ -161,11 +246,6 @@ def _show(counts: HandshakeCounts, listener_name: str, metrics: MetricsRegistry)
         tags = (("listener", listener_name),)
         name = MetricName("kafka.server", "socket-server-metrics", f"{attribute}-authentication-total", tags)
         metrics.gauge(name, partial(getattr, counts, attribute))
-
-
-def _value(config: BrokerConfig, listener_name: str, key: str) -> Any:
-    value = config.of_listener(listener_name, key)
-    return value.reveal() if isinstance(value, Password) else value
 
 
 def _read(files: Files, path: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.tls.cipher_suites import TLS_1_3, openssl_names
 from barnabas.tls.errors import TlsConfigError
 from barnabas.tls.settings import ClientAuth, TlsSettings
-from barnabas.tls.stores import KeyMaterial, Read, read_key_store, read_trust_store
+from barnabas.tls.stores import KeyMaterial, Stores
 
 if TYPE_CHECKING:
     import ssl
@@ -19,11 +19,11 @@ _MISMATCH: Final = "KEY_VALUES_MISMATCH"
 _OF_PASSWORDS: Final = ("BAD_DECRYPT", "BAD_PASSWORD_READ", "CIPHERFINAL_ERROR", "DECODE_ERROR")
 
 
-def server_context(settings: TlsSettings, read: Read, load_chain: LoadChain) -> ssl.SSLContext:
+def server_context(settings: TlsSettings, stores: Stores, load_chain: LoadChain) -> ssl.SSLContext:
     """For a listener. Raises TlsConfigError."""
     import ssl
 
-    key = read_key_store(settings, read)
+    key = stores.key
     if key is None:
         raise TlsConfigError(
             "a listener with TLS needs a key: set ssl.keystore.location, or ssl.keystore.key with its chain"
@@ -38,7 +38,7 @@ def server_context(settings: TlsSettings, read: Read, load_chain: LoadChain) -> 
         ClientAuth.REQUESTED: ssl.CERT_OPTIONAL,
         ClientAuth.NONE: ssl.CERT_NONE,
     }[settings.client_auth]
-    if not _trust(context, settings, read) and settings.client_auth is not ClientAuth.NONE:
+    if not _trust(context, stores) and settings.client_auth is not ClientAuth.NONE:
         # Java would take certificates of every public authority.
         raise TlsConfigError(
             f"ssl.client.auth={settings.client_auth.value} needs to know whose certificates count: set"
@@ -47,17 +47,16 @@ def server_context(settings: TlsSettings, read: Read, load_chain: LoadChain) -> 
     return context
 
 
-def client_context(settings: TlsSettings, read: Read, load_chain: LoadChain) -> ssl.SSLContext:
+def client_context(settings: TlsSettings, stores: Stores, load_chain: LoadChain) -> ssl.SSLContext:
     """For connections that we open. Without a trust store the system's authorities count. Raises TlsConfigError."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _set_up(context, settings)
     context.check_hostname = settings.checks_host_name
-    key = read_key_store(settings, read)
-    if key is not None:
-        _load(context, key, load_chain)
-    if not _trust(context, settings, read):
+    if stores.key is not None:
+        _load(context, stores.key, load_chain)
+    if not _trust(context, stores):
         context.load_default_certs()
     return context
 
@@ -118,11 +117,11 @@ def _load(context: ssl.SSLContext, key: KeyMaterial, load_chain: LoadChain) -> N
         raise TlsConfigError("the key store cannot be used: OpenSSL cannot read it") from None
 
 
-def _trust(context: ssl.SSLContext, settings: TlsSettings, read: Read) -> bool:
+def _trust(context: ssl.SSLContext, stores: Stores) -> bool:
     """Whether there is a trust store."""
     import ssl
 
-    trusted = read_trust_store(settings, read)
+    trusted = stores.trusted
     if trusted is None:
         return False
     try:

@@ -26,6 +26,8 @@ _SEQUENCE: Final = 0x30
 _SET: Final = 0x31
 _OBJECT_IDENTIFIER: Final = 0x06
 _VERSION: Final = 0xA0
+_EXTENSIONS: Final = 0xA3
+_ALTERNATIVE_NAMES: Final = bytes.fromhex("551d11")
 # UTF8String, PrintableString, T61String, IA5String, GeneralString, BMPString. Java reads all as UTF-8.
 _STRINGS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
@@ -39,6 +41,22 @@ def subject_name(certificate: bytes) -> str:
         return _name(_subject(certificate))
     except (IndexError, StopIteration, ValueError):
         raise NoPrincipalError("its certificate cannot be read") from None
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """The subject's alternative names, each as it is encoded. Raises NoPrincipalError for what is no certificate."""
+    try:
+        to_be_signed = next(_elements(_content(certificate, _SEQUENCE)))[1]
+        for tag, value, _ in _elements(to_be_signed):
+            if tag == _EXTENSIONS:
+                for _, extension, _ in _elements(_content(value, _SEQUENCE)):
+                    parts = list(_elements(extension))
+                    if parts[0][1] == _ALTERNATIVE_NAMES:
+                        names = _content(parts[-1][1], _SEQUENCE)
+                        return frozenset(encoded for _, _, encoded in _elements(names))
+    except (IndexError, StopIteration, ValueError):
+        raise NoPrincipalError("its certificate cannot be read") from None
+    return frozenset()
 
 
 def _subject(certificate: bytes) -> bytes:

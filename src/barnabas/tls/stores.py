@@ -31,6 +31,20 @@ class KeyMaterial:
     """The first of the chain, DER."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """What was read; equal where nothing has changed, in the files either."""
+
+    key: KeyMaterial | None
+    trusted: tuple[PemBlock, ...] | None
+
+
+def read_stores(settings: TlsSettings, read: Read) -> Stores:
+    """Both stores; None for one that is not configured. Raises TlsConfigError."""
+    trusted = read_trust_store(settings, read)
+    return Stores(read_key_store(settings, read), None if trusted is None else tuple(trusted))
+
+
 def read_key_store(settings: TlsSettings, read: Read) -> KeyMaterial | None:
     """Whom this end is; None where nothing is configured. Raises TlsConfigError."""
     kind = _checked_type("ssl.keystore.type", settings.keystore_type)

@@ -16,6 +16,7 @@ from barnabas.kernel.real_key_files import load_chain
 from barnabas.tls.contexts import client_context, server_context
 from barnabas.tls.errors import TlsConfigError
 from barnabas.tls.settings import ClientAuth, TlsSettings
+from barnabas.tls.stores import read_stores
 from tests.support.certificates import (
     Authority,
     broker_certificate,
@@ -39,11 +40,13 @@ def read(path: str) -> bytes:
 
 
 def server(**values: Any) -> ssl.SSLContext:
-    return server_context(settings(**values), read, load_chain)
+    given = settings(**values)
+    return server_context(given, read_stores(given, read), load_chain)
 
 
 def client(**values: Any) -> ssl.SSLContext:
-    return client_context(settings(**values), read, load_chain)
+    given = settings(**values)
+    return client_context(given, read_stores(given, read), load_chain)
 
 
 def shaken(

@@ -1,0 +1,183 @@
+"""`barnabas.server.tls`: which key each listener and each connection to others has, and how it is exchanged."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.kernel.metrics import MetricName, MetricsRegistry
+from barnabas.kernel.real_files import RealFiles
+from barnabas.server.config import read_server_config
+from barnabas.server.errors import BrokerStartError
+from barnabas.server.tls import BrokerTls, check_tls
+from barnabas.tls.errors import TlsConfigError
+from barnabas.wire.errors import ErrorCode, KafkaError
+from tests.support.certificates import broker_certificate, other_authority, shared_authority
+
+LISTENERS = (
+    "listeners=PLAINTEXT://:1,SSL://:2,INNER://:3,LOGIN://:4",
+    "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,INNER:SSL,LOGIN:SASL_SSL",
+    "inter.broker.listener.name=INNER",
+    "ssl.keystore.type=PEM",
+    "ssl.truststore.type=PEM",
+    "ssl.client.auth=required",
+)
+
+
+class NoHandshakes:
+    begun = waiting = 0
+
+
+def config(store: Path | None, *more: str) -> BrokerConfig:
+    stores = [f"ssl.truststore.location={shared_authority().certificate}"]
+    if store is not None:
+        stores.append(f"ssl.keystore.location={store}")
+    return read_server_config("\n".join(["zookeeper.connect=z:1", *LISTENERS, *stores, *more]), "test")
+
+
+def made(config: BrokerConfig, logger: logging.Logger | None = None) -> BrokerTls:
+    handshakes: Any = NoHandshakes()
+    return BrokerTls(config, RealFiles(), handshakes, MetricsRegistry(lambda: 0.0), logger or logging.getLogger("tls"))
+
+
+def test_each_listener_has_its_own_and_plain_ones_have_none() -> None:
+    tls = made(config(broker_certificate().both, "listener.name.ssl.ssl.client.auth=requested"))
+    assert list(tls.listeners) == ["SSL", "INNER", "LOGIN"]
+    assert list(tls.to_brokers) == ["INNER"]
+    modes = {name: end.context.verify_mode for name, end in tls.listeners.items()}
+    # A login is enough, unless that very listener asks for more.
+    assert modes == {"SSL": ssl.CERT_OPTIONAL, "INNER": ssl.CERT_REQUIRED, "LOGIN": ssl.CERT_NONE}
+    both = made(config(broker_certificate().both, "listener.name.login.ssl.client.auth=required"))
+    assert both.listeners["LOGIN"].context.verify_mode is ssl.CERT_REQUIRED
+    assert tls.to_brokers["INNER"].context.check_hostname
+    assert tls.to_brokers["INNER"].goes_first
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (
+            ["listener.name.login.ssl.keystore.location=/nowhere"],
+            "Listener LOGIN: ssl.keystore.location=/nowhere cannot",
+        ),
+        (["listener.name.inner.ssl.truststore.location=/nowhere"], "Listener INNER: ssl.truststore.location=/nowhere"),
+        (["ssl.endpoint.identification.algorithm=x"], "Connections to other brokers' listener INNER: ssl.endpoint"),
+        (["listener.name.ssl.ssl.principal.mapping.rules=RULE:"], "ssl.principal.mapping.rules"),
+    ],
+)
+def test_what_cannot_be_is_told_at_the_start_with_its_listener(lines: list[str], says: str) -> None:
+    with pytest.raises(BrokerStartError) as caught:
+        check_tls(config(broker_certificate().both, *lines), RealFiles())
+    assert says in str(caught.value)
+    with pytest.raises(BrokerStartError, match="Listener SSL: a listener with TLS needs a key"):
+        check_tls(config(None), RealFiles())
+
+
+def test_failed_handshakes_are_counted_for_the_listener_and_its_logins() -> None:
+    metrics = MetricsRegistry(lambda: 0.0)
+    handshakes: Any = NoHandshakes()
+    tls = BrokerTls(config(broker_certificate().both), RealFiles(), handshakes, metrics, logging.getLogger("tls"))
+
+    class Logins:
+        failed = 0
+
+    logins: Any = Logins()
+    tls.logins = {"LOGIN": logins}
+    for name in ("SSL", "LOGIN"):
+        failed = tls.listeners[name].when_failed
+        assert failed is not None
+        failed()
+    assert logins.failed == 1
+    group = ("kafka.server", "socket-server-metrics")
+    shown = metrics.get(MetricName(*group, "failed-authentication-total", (("listener", "SSL"),)))
+    assert shown is not None
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return Path(shutil.copy(broker_certificate().both, tmp_path / "broker.pem"))
+
+
+def test_a_key_is_exchanged_where_its_file_or_its_place_has_changed(store: Path, tmp_path: Path) -> None:
+    first = config(store)
+    tls = made(first)
+    before = {name: end.context for name, end in tls.listeners.items()}
+    tls.take(first)
+    assert {name: end.context for name, end in tls.listeners.items()} == before
+    shutil.copy(shared_authority().sign().both, store)
+    tls.check(first)
+    tls.take(first)
+    after = {name: end.context for name, end in tls.listeners.items()}
+    assert not set(after.values()) & set(before.values())
+    elsewhere = shutil.copy(shared_authority().sign().both, tmp_path / "new.pem")
+    tls.take(config(store, f"listener.name.ssl.ssl.keystore.location={elsewhere}"))
+    assert [name for name, end in tls.listeners.items() if end.context is not after[name]] == ["SSL"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "names", "allows", "says"),
+    [
+        ("/CN=castle", "DNS:localhost,IP:127.0.0.1", "dn", "is of CN=localhost, and the new one of CN=castle"),
+        ("/CN=localhost", "DNS:localhost", "san", "lacks alternative names"),
+        ("/CN=localhost", "IP:127.0.0.1,DNS:castle,DNS:localhost", None, None),
+    ],
+)
+def test_a_certificate_of_another_takes_nobodys_place_unless_it_may(
+    store: Path, subject: str, names: str, allows: str | None, says: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = config(store)
+    tls = made(read)
+    before = tls.listeners["SSL"].context
+    shutil.copy(shared_authority().sign(subject, names).both, store)
+    if says is not None:
+        with pytest.raises(TlsConfigError, match=says):
+            tls.check(read)
+        tls.take(read)
+        assert tls.listeners["SSL"].context is before
+        assert says in caplog.text
+        read = config(store, f"ssl.allow.{allows}.changes=true")
+    tls.check(read)
+    tls.take(read)
+    assert tls.listeners["SSL"].context is not before
+
+
+def test_a_file_that_is_half_written_changes_nothing(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read = config(store)
+    tls = made(read)
+    before = tls.listeners["SSL"].context
+    store.write_bytes(store.read_bytes()[:300])
+    tls.take(read)
+    assert tls.listeners["SSL"].context is before
+    assert "The keys of before are kept" in caplog.text
+    assert "PRIVATE KEY-----" not in caplog.text
+
+
+def test_dynamic_configs_of_a_listener_reach_its_keys(store: Path, tmp_path: Path) -> None:
+    read = config(store)
+    tls = made(read)
+    configs = BrokerConfigs(read, broker_id=1, logger=logging.getLogger("tls"))
+    configs.follow_whole(tls)
+    name = "listener.name.ssl.ssl.keystore.location"
+    with pytest.raises(KafkaError, match="/nowhere cannot be read") as refused:
+        configs.check({name: "/nowhere"}, of_one_broker=True)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
+    foreign = other_authority().sign("/CN=other").both
+    with pytest.raises(KafkaError, match=r"ssl\.allow\.dn\.changes"):
+        configs.check({name: str(foreign)}, of_one_broker=True)
+    new = {name: str(shutil.copy(shared_authority().sign().both, tmp_path / "new.pem"))}
+    configs.check(new, of_one_broker=True)
+    before = tls.listeners["SSL"].context
+    configs.set_broker(new)
+    assert tls.listeners["SSL"].context is not before
+    # Set to the same again, as Kafka's users do when they have replaced the file.
+    before = tls.listeners["SSL"].context
+    shutil.copy(shared_authority().sign().both, tmp_path / "new.pem")
+    configs.set_broker(new)
+    assert tls.listeners["SSL"].context is not before
