@@ -228,6 +228,15 @@ def test_batches_of_another_state_are_not_taken_for_this_ones(tmp_path: Path) ->
     assert other.offset == 0
 
 
+def test_a_state_from_before_there_was_an_outbox_goes_on_where_it_is(tmp_path: Path) -> None:
+    cluster = Cluster()
+    outbox = Outbox(tmp_path, "one", IDS, cluster)
+    outbox.open(BatchesDone(7, 6))
+    assert outbox.is_sent(6)
+    assert not outbox.is_sent(7)
+    assert cluster.offset == 7
+
+
 def test_a_batch_staged_for_other_topics_is_staged_anew(tmp_path: Path) -> None:
     machine = Machine(tmp_path, batches=0)
     outbox = Outbox(tmp_path, "one", IDS, machine.cluster)

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas.pipelines import outbox_sender
-from barnabas.pipelines.definition import Pipeline, PipelineError, TopicSink
+from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
 from barnabas.pipelines.outbox import Outbox
 from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender, sending
 from barnabas.pipelines.staged_batches import StagedBatch
@@ -305,3 +305,46 @@ def test_the_group_and_the_transactional_ids_are_those_of_the_state(
     assert f"barnabas-pipeline-{topic}-one" in groups
     note = json.loads((pipeline.state_directory / "outbox" / "sent.json").read_text())
     assert (note["state_id"], note["next_batch"]) == ("one", 0)
+
+
+def test_an_offset_that_is_committed_again_so_that_it_does_not_expire_is_in_nobodys_way(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    (sender,) = senders._senders
+    for batch_id in range(3):
+        outbox.deliver(staged(outbox, batch_id, pipeline, values_of(batch_id)))
+        if batch_id == 1:
+            cluster.fail_requests("TxnOffsetCommit", "INVALID_TXN_STATE")
+        senders.call(sender.refresh())
+    assert len(committed(cluster, topic)) == 90
+    assert outbox_of(pipeline, senders, 2, 2).is_sent(2)
+
+
+@pytest.mark.parametrize(
+    ("api", "error"),
+    [
+        ("InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        ("AddOffsetsToTxn", "GROUP_AUTHORIZATION_FAILED"),
+        ("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_what_brokers_refuse_is_told_at_once_with_what_to_do(
+    cluster: KafkaCluster, pipeline: Pipeline, senders: OutboxSenders, api: str, error: str
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    batch = staged(outbox, 0, pipeline, values_of(0))
+    cluster.fail_requests(api, error, count=3)
+    with pytest.raises(PipelineError, match=rf"delays.yaml:30: the brokers refuse .*{error}.*at_least_once") as raised:
+        outbox_of(pipeline, senders) if api == "InitProducerId" else outbox.deliver(batch)
+    assert f"barnabas-pipeline-{pipeline.name}-one-{VIEW}" in str(raised.value)
+
+
+def test_a_run_that_is_told_to_stop_does_not_wait_for_brokers_that_do_not_answer(
+    cluster: KafkaCluster, pipeline: Pipeline
+) -> None:
+    stop = threading.Event()
+    with sending(pipeline, "one", "127.0.0.1:1", stop) as senders:
+        threading.Timer(0.3, stop.set).start()
+        with pytest.raises(RunStopped):
+            outbox_of(pipeline, senders)
