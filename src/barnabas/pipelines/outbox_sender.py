@@ -223,7 +223,7 @@ class QuerySender:
 
     def send(self, batch: StagedBatch | None, next_batch: int) -> None:
         """See `outbox.OutboxPort`."""
-        self._senders.call(self._sent(batch, next_batch))
+        self._senders.call(self._sent(batch, next_batch), is_opening=batch is None)
 
     async def refresh(self) -> None:
         """Commits the offset again, unless a batch is on its way; whatever goes wrong, the next batch tells."""
@@ -252,7 +252,7 @@ class QuerySender:
             async def attempt() -> None:
                 await self._attempt(batch, next_batch)
 
-            await self._until_done(attempt, _ATTEMPTS_SECONDS)
+            await self._until_done(attempt, _ANSWER_MS_MAX / 1_000 if batch is None else _ATTEMPTS_SECONDS)
             self._next_batch = next_batch
 
     async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, Result]], seconds: float) -> Result:
