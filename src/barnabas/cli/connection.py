@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from barnabas.client.client import Client
+    from barnabas.kernel.host import Host
     from barnabas.kernel.real_host import RealHost
+    from barnabas.cli.command_config import Access
     from barnabas.wire.errors import KafkaError
 
 Result = TypeVar("Result")
@@ -241,7 +243,39 @@ def _run(main: Callable[[RealHost], Coroutine[Any, Any, Result]]) -> Result:
 
 
 @contextlib.asynccontextmanager
-async def _client(host: RealHost, bootstrap: str) -> AsyncIterator[Client]:
+async def client_of_command(host: Host, bootstrap: str) -> AsyncIterator[Client]:
+    """A client as `run_with_client` has it, for a body that goes on without one too. Raises CommandError with
+    UNREACHABLE where no broker answers.
+    """
+    async with _client(host, bootstrap) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def client_at(host: Host, bootstrap: str, command_config: str | None) -> AsyncIterator[Client]:
+    """A client of another cluster than the command's own, which logs in as the file says, and as nobody without one."""
+    from barnabas.cli.command_config import Access, read_access
+
+    try:
+        access = Access() if command_config is None else read_access(command_config)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--to-command-config") from error
+    async with _connected(host, bootstrap, access) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _client(host: Host, bootstrap: str) -> AsyncIterator[Client]:
+    try:
+        access = access_of_command()
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
+    async with _connected(host, bootstrap, access) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _connected(host: Host, bootstrap: str, access: Access) -> AsyncIterator[Client]:
     import logging
 
     from barnabas.client.client import Client
@@ -249,10 +283,6 @@ async def _client(host: RealHost, bootstrap: str) -> AsyncIterator[Client]:
     from barnabas.client.settings import ClientSettings
 
     servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
-    try:
-        access = access_of_command()
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
     try:
         settings = ClientSettings(
             bootstrap_servers=servers,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli import topic_alter
+from barnabas.cli import topic_alter, topic_copy
 from barnabas.cli.connection import (
     CommandError,
     bootstrap_option,
@@ -101,6 +101,7 @@ def command() -> None:
 
 
 command.add_command(topic_alter.command)
+command.add_command(topic_copy.command)
 
 
 @command.command(name="list")

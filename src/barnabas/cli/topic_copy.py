@@ -1,0 +1,143 @@
+"""`barnabas topic copy`: the options; the work is in `topic_copying`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.connection import (
+    ExitStatus,
+    bootstrap_option,
+    client_at,
+    complete_topics,
+    json_option,
+    run_with_client,
+    with_ports,
+)
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+
+
+@click.command(name="copy")
+@click.argument("source", metavar="SOURCE[:0,2-4]", shell_complete=complete_topics)
+@click.argument("target", metavar="TARGET", shell_complete=complete_topics)
+@click.option(
+    "--to",
+    "target_bootstrap",
+    metavar="HOST[:PORT][,...]",
+    help="Some brokers of the cluster with TARGET.  [default: the same cluster]",
+)
+@click.option("--to-command-config", metavar="FILE", help="How to log in there; as --command-config.")
+@click.option("--from", "first", metavar="PLACE", default="earliest", show_default=True, help="Where to begin.")
+@click.option(
+    "--until",
+    "last",
+    metavar="PLACE",
+    default="latest",
+    show_default=True,
+    help="Where to stop: ahead of this place, as it is when the command begins.",
+)
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option(
+    "--partitions",
+    "mapping",
+    type=click.Choice(["keep", "key"]),
+    default="keep",
+    show_default=True,
+    help="Each record goes to the partition of the same number, or to that which its key chooses.",
+)
+@click.option("--create", is_flag=True, help="Create TARGET, with as many partitions, where there is none.")
+@click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Of a TARGET that is created.")
+@click.option("--configs", "copies_configs", is_flag=True, help="Give TARGET the configs that SOURCE has of its own.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["committed", "uncommitted"]),
+    default="committed",
+    show_default=True,
+    help="Whether records of transactions that are open or were aborted are left out.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec of the batches.",
+)
+@click.option("--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there.")
+@click.option("--skip-deleted", is_flag=True, help="Go on behind records that were deleted before they were copied.")
+@bootstrap_option
+@json_option
+def command(
+    source: str,
+    target: str,
+    target_bootstrap: str | None,
+    to_command_config: str | None,
+    first: str,
+    last: str,
+    follow: bool,
+    mapping: str,
+    create: bool,
+    replication_factor: int | None,
+    copies_configs: bool,
+    isolation: str,
+    compression: str,
+    state_file: str | None,
+    skip_deleted: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Copy records to another topic, or another cluster, with keys, headers and timestamps.
+
+    What is committed up to now is copied, in order within each partition; with --follow also what comes later. With
+    --state, a copy that was stopped goes on where it was: after Ctrl-C without a gap and without a record twice; after
+    a kill or a failure without a gap, and some of the last records may be there twice.
+    """
+    from barnabas.cli.partition_selection import parse_selection
+    from barnabas.cli.starts import parse_start
+
+    try:
+        selection = parse_selection([source])
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="SOURCE") from None
+    try:
+        places = parse_start(first), parse_start(last)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from or --until") from None
+    if follow and last != "latest":
+        raise click.UsageError("--follow has no end: leave --until out")
+    if not target:
+        raise click.BadParameter("a topic needs a name", param_hint="TARGET")
+    if to_command_config is not None and target_bootstrap is None:
+        raise click.UsageError("--to-command-config goes with --to")
+    if replication_factor is not None and not create:
+        raise click.UsageError("--replication-factor goes with --create")
+    ((topic, numbers),) = selection.items()
+
+    async def body(client: Client) -> None:
+        from barnabas.cli.topic_copying import Plan, copy
+
+        plan = Plan(
+            source=topic,
+            numbers=numbers,
+            target=target,
+            first=places[0],
+            last=places[1],
+            follows=follow,
+            keeps_partitions=mapping == "keep",
+            creates=create,
+            replication_factor=replication_factor,
+            copies_configs=copies_configs,
+            reads_committed=isolation == "committed",
+            compression=compression,
+            state_file=state_file,
+            skips_deleted=skip_deleted,
+        )
+        if target_bootstrap is None:
+            await copy(client, client, plan, as_json=as_json)
+            return
+        async with client_at(client.host, with_ports(target_bootstrap), to_command_config) as other:
+            await copy(client, other, plan, as_json=as_json)
+
+    run_with_client(bootstrap, body, interrupted=ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)

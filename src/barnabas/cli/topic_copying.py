@@ -1,0 +1,361 @@
+"""The work of `barnabas topic copy`: reads records of one topic, and writes them to another.
+
+What is read and not acknowledged is bounded: by the consumer's fetches, by the producer's buffer, and by so many pieces
+of records. A position counts once all records before it are acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.connection import CommandError
+from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
+from barnabas.cli.output import Column, counted, print_json, print_table, printable, say
+from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions
+from barnabas.cli.required_topics import require_topics
+from barnabas.cli.starts import Edge, Start
+from barnabas.cli.topic_copy_state import CopyState
+from barnabas.client.admin import Admin, ConfigOperation, NewTopic, ResourceType
+from barnabas.client.broker_views import BrokerViews
+from barnabas.client.consumer import Consumer
+from barnabas.client.errors import ClientError, LogTruncationError, NoOffsetError
+from barnabas.client.producer import Producer
+from barnabas.client.records import ConsumerRecord, ProducerRecord, RecordMetadata
+from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset, ProducerSettings
+from barnabas.wire.compression_types import Compression, CompressionType
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.cli.partition_selection import Bounds
+    from barnabas.client.client import Client
+    from barnabas.client.cluster import TopicInfo
+
+_POLL_MS: Final = 250.0
+_PIECE_RECORDS: Final = 1_000
+_PIECES_IN_FLIGHT_MAX: Final = 32
+_BATCH_BYTES: Final = 512 * 1024
+_FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
+_SAVED_EVERY_SECONDS: Final = 1.0
+_SHOWN_EVERY_SECONDS: Final = 5.0
+_LAST_SECONDS: Final = 5.0
+"""How long what was sent is waited for after Ctrl-C."""
+_TOPIC_CONFIG: Final = 1
+"""The source of a config that a topic has of its own."""
+_Piece = tuple[dict[TopicPartition, int], Counter[TopicPartition], list[asyncio.Future[RecordMetadata]]]
+"""Records that were sent together: where the source goes on behind them, how many they are, and their outcomes."""
+_COLUMNS: Final = (
+    Column("Partition", "partition", is_number=True),
+    Column("From", "first_offset", is_number=True),
+    Column("Next", "next_offset", is_number=True),
+    Column("End", "end_offset", is_number=True),
+    Column("Records", "records", is_number=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the user wants; `numbers` are partitions of the source, None for all."""
+
+    source: str
+    numbers: Sequence[int] | None
+    target: str
+    first: Start
+    last: Start
+    follows: bool
+    keeps_partitions: bool
+    creates: bool
+    replication_factor: int | None
+    copies_configs: bool
+    reads_committed: bool
+    compression: str
+    state_file: str | None
+    skips_deleted: bool
+
+
+async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> None:
+    """Copies what the plan says. Raises CommandError, and what clients raise."""
+    info = (await require_topics(source, [plan.source]))[plan.source]
+    same_cluster = source.cluster.cluster_id == target.cluster.cluster_id
+    if same_cluster and plan.source == plan.target:
+        raise CommandError(f"{plan.source} cannot be copied to itself; name another topic, or another cluster by --to")
+    if plan.target in INTERNAL_TOPICS:
+        raise CommandError(f"{plan.target} is the brokers' own topic: nothing is copied there")
+    state = CopyState(
+        source.cluster.cluster_id, plan.source, info.topic_id.hex(), target.cluster.cluster_id, plan.target
+    )
+    path = None if plan.state_file is None else Path(plan.state_file)
+    is_resumed = path is not None and state.read(path)
+    async with Admin(source) as admin:
+        partitions, _ = await find_partitions(admin, {plan.source: plan.numbers}, must_be_led=True)
+        bounds = await find_bounds(admin, partitions)
+        now_ms = source.host.clock.time_ms()
+        starts = await find_offsets(admin, bounds, plan.first, now_ms)
+        ends = None if plan.last is Edge.LATEST else await find_offsets(admin, bounds, plan.last, now_ms)
+    starts |= {each: state.offsets[each.partition] for each in partitions if each.partition in state.offsets}
+    _check_not_deleted(starts, bounds, skips_deleted=plan.skips_deleted)
+    await _prepare(source, target, plan, info)
+    if is_resumed:
+        say(f"Goes on from {plan.state_file}.")
+    copying = _Copying(source, target, plan, starts, state, path)
+    try:
+        await copying.run(ends)
+    finally:
+        copying.tell(as_json=as_json)
+
+
+class _Copying:
+    """One consumer and one producer, from their start to their end."""
+
+    def __init__(
+        self,
+        source: Client,
+        target: Client,
+        plan: Plan,
+        starts: Mapping[TopicPartition, int],
+        state: CopyState,
+        path: Path | None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._plan = plan
+        self._starts = dict(starts)
+        self._state = state
+        self._path = path
+        self._ends: dict[TopicPartition, int] = {}
+        self._counts = dict.fromkeys(starts, 0)
+        self._in_flight: deque[_Piece] = deque()
+        self._positions = dict(starts)
+        """All records before these are acknowledged."""
+        self._began_at = self._saved_at = self._shown_at = source.host.loop.time()
+        self._saved: dict[TopicPartition, int] = {}
+        self._limit: int | None = None
+
+    async def run(self, ends: Mapping[TopicPartition, int] | None) -> None:
+        """Copies up to `ends`, or to where the source ends now, or for ever."""
+        plan = self._plan
+        self._limit = await message_bytes_max(self._target, plan.target)
+        request_bytes = request_bytes_max(self._limit, is_compressed=plan.compression != "none")
+        produced = ProducerSettings(
+            batch_bytes=min(_BATCH_BYTES, self._limit or _BATCH_BYTES),
+            compression=Compression(CompressionType[plan.compression.upper()]),
+            request_bytes_max=request_bytes,
+            buffer_bytes_max=buffer_bytes_max(request_bytes),
+        )
+        consumed = ConsumerSettings(
+            offset_reset=OffsetReset.EARLIEST if plan.skips_deleted else OffsetReset.NONE,
+            isolation=IsolationLevel.READ_COMMITTED if plan.reads_committed else IsolationLevel.READ_UNCOMMITTED,
+            fetch_bytes_max=_FETCH_BYTES_MAX,
+        )
+        async with Consumer(self._source, consumed) as consumer, Producer(self._target, produced) as producer:
+            self._save()
+            consumer.assign(self._starts)
+            for partition, offset in self._starts.items():
+                consumer.seek(partition, offset)
+            readable = await consumer.end_offsets(self._starts)
+            # What transactions that are open now have after this is for a later run, whatever was asked for.
+            self._ends = {each: min(end, (ends or readable)[each]) for each, end in readable.items()}
+            try:
+                await self._copy(consumer, producer)
+            except asyncio.CancelledError:
+                # As the last thing: what is acknowledged by then need not be copied again.
+                await self._settle_in_time()
+                raise
+            finally:
+                self._save()
+
+    def tell(self, *, as_json: bool) -> None:
+        """Prints how far it is."""
+        rows = [
+            (
+                partition.partition,
+                self._starts[partition],
+                self._positions[partition],
+                None if self._plan.follows else self._ends.get(partition),
+                self._counts[partition],
+            )
+            for partition in sorted(self._starts)
+        ]
+        seconds = self._source.host.loop.time() - self._began_at
+        records = sum(self._counts.values())
+        if as_json:
+            names = [column.name for column in _COLUMNS]
+            print_json(
+                {
+                    "source": self._plan.source,
+                    "target": self._plan.target,
+                    "records": records,
+                    "seconds": round(seconds, 3),
+                    "partitions": [dict(zip(names, row, strict=True)) for row in rows],
+                }
+            )
+            return
+        print_table(_COLUMNS, rows)
+        say(f"{counted(records, 'record')} copied in {seconds:.1f} s")
+
+    # Inside.
+
+    async def _copy(self, consumer: Consumer, producer: Producer) -> None:
+        follows = self._plan.follows
+        left = set() if follows else {each for each, end in self._ends.items() if self._positions[each] < end}
+        if not follows:
+            consumer.pause(*(set(self._starts) - left))
+        while follows or left:
+            records = await self._poll(consumer)
+            wanted = records if follows else [each for each in records if each.offset < self._ends[each.partition]]
+            if wanted:
+                await self._send(producer, wanted)
+            passed = {each: await consumer.position(each) for each in left}
+            done = {each for each in left if passed[each] >= self._ends[each]}
+            if done:
+                # Behind the last record there may be markers of transactions only.
+                self._in_flight.append(({each: self._ends[each] for each in done}, Counter(), []))
+                consumer.pause(*done)
+                left -= done
+            await self._settle(_PIECES_IN_FLIGHT_MAX if records else 0)
+            self._look_at_the_clock()
+        await self._settle(0)
+
+    async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:
+        try:
+            return await consumer.poll(_POLL_MS, _PIECE_RECORDS)
+        except NoOffsetError as error:
+            raise CommandError(f"{error.args[0].partition(';')[0]}; add --skip-deleted to go on behind it") from error
+        except LogTruncationError as error:
+            raise CommandError(f"the source has lost records that were copied: {error}") from error
+
+    async def _send(self, producer: Producer, records: Sequence[ConsumerRecord]) -> None:
+        target, keeps = self._plan.target, self._plan.keeps_partitions
+        futures: list[asyncio.Future[RecordMetadata]] = []
+        positions: dict[TopicPartition, int] = {}
+        counts: Counter[TopicPartition] = Counter()
+        self._in_flight.append((positions, counts, futures))
+        for record in records:
+            partition = record.partition
+            sent = ProducerRecord(
+                target,
+                record.value,
+                record.key,
+                record.headers,
+                partition.partition if keeps else None,
+                record.timestamp_ms if record.timestamp_ms >= 0 else None,
+            )
+            try:
+                future = producer.send_now(sent) or await producer.send(sent)
+            except KafkaError as error:
+                raise self._refused(error, record) from error
+            future.add_done_callback(_hear)
+            futures.append(future)
+            positions[partition] = record.offset + 1
+            counts[partition] += 1
+
+    async def _settle(self, pieces: int) -> None:
+        """Waits until at most so many pieces are not acknowledged."""
+        while len(self._in_flight) > pieces:
+            positions, counts, futures = self._in_flight[0]
+            for future in futures:
+                try:
+                    await future
+                except KafkaError as error:
+                    raise self._refused(error, None) from error
+            self._in_flight.popleft()
+            self._positions |= positions
+            for partition, count in counts.items():
+                self._counts[partition] += count
+
+    async def _settle_in_time(self) -> None:
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._settle(0)
+        except (TimeoutError, ClientError, CommandError):
+            say("Not all that was sent was acknowledged: what was not is copied again by the next run.")
+
+    def _refused(self, error: KafkaError, record: ConsumerRecord | None) -> CommandError:
+        place = "" if record is None else f"record {record.offset} of {printable(str(record.partition))}: "
+        if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+            return CommandError(f"{place}{too_large(self._plan.target, self._limit)}")
+        return CommandError(f"{place}{error.detail or error.code.message} ({error.code.name})")
+
+    def _look_at_the_clock(self) -> None:
+        now = self._source.host.loop.time()
+        if now - self._saved_at >= _SAVED_EVERY_SECONDS:
+            self._saved_at = now
+            self._save()
+        if now - self._shown_at >= _SHOWN_EVERY_SECONDS:
+            self._shown_at = now
+            if sys.stderr.isatty():
+                left = sum(max(0, end - self._positions[each]) for each, end in self._ends.items())
+                rest = "" if self._plan.follows else f", {counted(left, 'offset')} left"
+                records = sum(self._counts.values())
+                say(f"{counted(records, 'record')} copied, {records / (now - self._began_at):,.0f} in a second{rest}")
+
+    def _save(self) -> None:
+        if self._path is None or self._saved == self._positions:
+            return
+        self._state.offsets |= {each.partition: offset for each, offset in self._positions.items()}
+        self._state.write(self._path)
+        self._saved = dict(self._positions)
+
+
+def _hear(future: asyncio.Future[RecordMetadata]) -> None:
+    """After the first error nobody asks for the others."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _check_not_deleted(
+    starts: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], *, skips_deleted: bool
+) -> None:
+    """Raises CommandError where records of the source are gone that were to be copied; or moves the start."""
+    for partition, offset in starts.items():
+        known = bounds[partition]
+        if offset > known.end:
+            raise CommandError(
+                f"{printable(str(partition))} ends at {known.end}, ahead of {offset}, up to where it was copied: it "
+                "has lost records; remove the state to begin anew"
+            )
+        if offset < known.start:
+            gone = f"offsets {offset} to {known.start - 1} of {printable(str(partition))} were deleted"
+            if not skips_deleted:
+                raise CommandError(f"{gone} before they were copied; add --skip-deleted to go on behind them")
+            say(f"Left out: {gone}.")
+            starts[partition] = known.start
+
+
+async def _prepare(source: Client, target: Client, plan: Plan, info: TopicInfo) -> None:
+    """Creates the target where that is wanted, checks that it fits, and gives it the source's configs."""
+    own: dict[str, str] = {}
+    if plan.copies_configs:
+        async with Admin(source) as admin:
+            entries = (await admin.describe_configs(ResourceType.TOPIC, plan.source)).values()
+        own = {
+            entry.name: entry.value for entry in entries if entry.source == _TOPIC_CONFIG and entry.value is not None
+        }
+    async with Admin(target) as admin, BrokerViews(target) as views:
+        if plan.creates:
+            new = NewTopic(plan.target, len(info.partitions), plan.replication_factor or -1, own)
+            try:
+                await admin.create_topics([new])
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
+            else:
+                await views.wait_until_led([plan.target])
+                say(f"Created topic {printable(plan.target)}: {counted(len(info.partitions), 'partition')}.")
+                own = {}
+        there = (await require_topics(target, [plan.target]))[plan.target]
+        numbers = info.partitions if plan.numbers is None else plan.numbers
+        if plan.keeps_partitions and (missing := sorted(set(numbers) - set(there.partitions))):
+            raise CommandError(
+                f"topic {printable(plan.target)} has no partition {missing[0]}: add partitions (`barnabas topic alter "
+                f"{plan.target} --partitions {max(numbers) + 1}`), or have keys choose (--partitions key)"
+            )
+        if own:
+            changes = [(name, ConfigOperation.SET, value) for name, value in own.items()]
+            await admin.alter_configs(ResourceType.TOPIC, plan.target, changes)

@@ -1,0 +1,191 @@
+"""What `barnabas topic copy` does on any cluster of the Kafka protocol, and between two.
+
+Run on Barnabas in tests/cluster, on Apache Kafka and between both in tests/interop.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from tests.support.command_suite import barnabas, fresh, new_topic
+from tests.support.data_command_suite import COMMAND_SECONDS, consumed, produce, started
+from tests.support.waiting import wait_until
+
+ONE = ("--partitions", "1", "--replication-factor", "1")
+THREE = ("--partitions", "3", "--replication-factor", "1")
+TIME_MS = 1_700_000_000_000
+
+
+def told(record: dict[str, Any]) -> tuple[Any, ...]:
+    """All of a record but where it is."""
+    return (
+        *(record.get("key"), record.get("value"), record.get("value_base64"), record["timestamp_ms"]),
+        str(record["headers"]),
+    )
+
+
+def lines(count: int, first: int = 0, partitions: int = 3) -> bytes:
+    """Records with a key, headers and a time, in turn in each partition; each tenth is a tombstone."""
+    return b"".join(
+        json.dumps(
+            {
+                "key": f"key {number % 50}",
+                "value": None if number % 10 == 9 else f"value {number}",
+                "headers": [{"key": "n", "value": str(number)}, {"key": "n", "value": None}],
+                "partition": number % partitions,
+                "timestamp_ms": TIME_MS + number,
+            }
+        ).encode()
+        + b"\n"
+        for number in range(first, first + count)
+    )
+
+
+class CopyCommandSuite:
+    """Subclasses give `bootstrap`, a broker of the source, and `target_bootstrap`, one of the target's cluster."""
+
+    def copy(self, bootstrap: str, target_bootstrap: str, *arguments: str) -> Any:
+        done = barnabas(bootstrap, "topic", "copy", *arguments, "--to", target_bootstrap, "--json")
+        return done.document
+
+    def test_records_come_as_they_are_into_the_same_partitions(self, bootstrap: str, target_bootstrap: str) -> None:
+        with new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic:
+            produce(bootstrap, topic, lines(3_000), "--format", "json")
+            name = fresh("copy")
+            options = ("--create", "--replication-factor", "1", "--configs", "--compression", "gzip")
+            done = self.copy(bootstrap, target_bootstrap, topic, name, *options)
+            assert (done["records"], [each["records"] for each in done["partitions"]]) == (3_000, [1_000] * 3)
+            there, here = consumed(target_bootstrap, name), consumed(bootstrap, topic)
+            assert [told(each) for each in there] == [told(each) for each in here]
+            assert [(each["partition"], each["offset"]) for each in there] == [
+                (each["partition"], each["offset"]) for each in here
+            ]
+            (described,) = barnabas(target_bootstrap, "topic", "describe", name, "--json").document["topics"]
+            assert described["configs"] == {"retention.ms": "-1"}
+            assert barnabas(target_bootstrap, "topic", "delete", name).status == 0
+
+    def test_ranges_and_keys(self, bootstrap: str, target_bootstrap: str) -> None:
+        with (
+            new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *ONE, "--config", "retention.ms=-1") as target,
+        ):
+            produce(bootstrap, topic, lines(300), "--format", "json")
+            refused = barnabas(bootstrap, "topic", "copy", topic, target, "--to", target_bootstrap)
+            assert refused.status == 1
+            assert "has no partition 1" in refused.errors
+            arguments = (f"{topic}:1-2", target, "--partitions", "key", "--from", "90", "--until", "-5")
+            done = self.copy(bootstrap, target_bootstrap, *arguments)
+            assert [(each["partition"], each["next_offset"], each["records"]) for each in done["partitions"]] == [
+                (1, 95, 5),
+                (2, 95, 5),
+            ]
+            numbers = sorted(int(each["headers"][0]["value"]) for each in consumed(target_bootstrap, target))
+            assert numbers == sorted(3 * offset + partition for partition in (1, 2) for offset in range(90, 95))
+
+    def test_a_copy_goes_on_where_it_was(self, bootstrap: str, target_bootstrap: str, tmp_path: Path) -> None:
+        state = tmp_path / "state.json"
+        with (
+            new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *THREE, "--config", "retention.ms=-1") as target,
+        ):
+            for part in range(3):
+                produce(bootstrap, topic, lines(300, 300 * part), "--format", "json")
+                assert self.copy(bootstrap, target_bootstrap, topic, target, "--state", str(state))["records"] == 300
+            assert self.copy(bootstrap, target_bootstrap, topic, target, "--state", str(state))["records"] == 0
+            found = sorted(int(each["headers"][0]["value"]) for each in consumed(target_bootstrap, target))
+            assert found == list(range(900))
+            other = barnabas(
+                bootstrap, "topic", "copy", topic, f"{target}-x", "--to", target_bootstrap, "--state", str(state)
+            )
+            assert other.status == 1
+            assert "is the state of another copy" in other.errors
+            done = barnabas(bootstrap, "records", "delete", f"{topic}:0", "--before", "latest", "--execute")
+            assert done.status == 0, done.errors
+            beginning = ("topic", "copy", f"{topic}:0", target, "--to", target_bootstrap)
+            behind = tmp_path / "behind.json"
+            behind.write_text(state.read_text().replace('"0": 300', '"0": 250'))
+            lost = barnabas(bootstrap, *beginning, "--state", str(behind))
+            assert lost.status == 1
+            assert "offsets 250 to 299" in lost.errors
+            assert "were deleted before they were copied" in lost.errors
+            assert barnabas(bootstrap, *beginning, "--state", str(behind), "--skip-deleted").status == 0
+
+    def test_what_comes_is_followed_and_ctrl_c_leaves_no_gap(
+        self, bootstrap: str, target_bootstrap: str, tmp_path: Path
+    ) -> None:
+        state = str(tmp_path / "state.json")
+        with (
+            new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *THREE, "--config", "retention.ms=-1") as target,
+        ):
+            total = 0
+            for _ in range(2):
+                arguments = ("topic", "copy", topic, target, "--to", target_bootstrap, "--follow", "--state", state)
+                with started(bootstrap, *arguments, "--json") as process:
+                    produce(bootstrap, topic, lines(20_000, total), "--format", "json")
+                    total += 20_000
+                    wait_until(lambda: len(consumed(target_bootstrap, target)) > total - 19_000, "it copies", 60.0)  # noqa: B023
+                    process.send_signal(signal.SIGINT)
+                    output, errors = process.communicate(timeout=COMMAND_SECONDS)
+                    assert process.returncode == 0, errors
+                    assert json.loads(output)["records"] > 0
+            self.copy(bootstrap, target_bootstrap, topic, target, "--state", state)
+            found = sorted(int(each["headers"][0]["value"]) for each in consumed(target_bootstrap, target))
+            assert found == list(range(total))
+
+    def test_a_killed_copy_loses_nothing(self, bootstrap: str, target_bootstrap: str, tmp_path: Path) -> None:
+        state = tmp_path / "state.json"
+        with (
+            new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *THREE, "--config", "retention.ms=-1") as target,
+        ):
+            produce(bootstrap, topic, lines(60_000), "--format", "json")
+            arguments = ("topic", "copy", topic, target, "--to", target_bootstrap, "--state", str(state))
+            with started(bootstrap, *arguments) as process:
+                wait_until(lambda: len(consumed(target_bootstrap, target, "--max", "1")) == 1, "it copies", 60.0)
+                process.kill()
+                process.wait()
+            self.copy(bootstrap, target_bootstrap, topic, target, "--state", str(state))
+            found = [int(each["headers"][0]["value"]) for each in consumed(target_bootstrap, target)]
+            assert set(found) == set(range(60_000))
+
+    @pytest.mark.parametrize(("isolation", "expected"), [("committed", ["a"]), ("uncommitted", ["a", "b", "c"])])
+    def test_what_is_not_committed_stays(
+        self, bootstrap: str, target_bootstrap: str, isolation: str, expected: list[str]
+    ) -> None:
+        with new_topic(bootstrap, *ONE) as topic, new_topic(target_bootstrap, *ONE) as target:
+            producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+            producer.init_transactions(COMMAND_SECONDS)
+            for value, ends in (("a", "commit"), ("b", "abort"), ("c", "")):
+                producer.begin_transaction()
+                producer.produce(topic, value.encode(), partition=0)
+                assert producer.flush(COMMAND_SECONDS) == 0
+                if ends:
+                    getattr(producer, f"{ends}_transaction")(COMMAND_SECONDS)
+            done = self.copy(bootstrap, target_bootstrap, topic, target, "--isolation", isolation)
+            (partition,) = done["partitions"]
+            # The transaction that is open begins at 4, behind two records and two markers.
+            assert partition["next_offset"] == partition["end_offset"] == (4 if isolation == "committed" else 5)
+            assert [each["value"] for each in consumed(target_bootstrap, target)] == expected
+            producer.abort_transaction(COMMAND_SECONDS)
+
+    def test_what_cannot_be_is_refused(self, bootstrap: str, target_bootstrap: str) -> None:
+        with new_topic(bootstrap, *ONE) as topic:
+            same = barnabas(bootstrap, "topic", "copy", topic, topic)
+            assert (same.status, same.output) == (1, "")
+            assert "cannot be copied to itself" in same.errors
+            assert barnabas(bootstrap, "topic", "copy", f"{topic}-x", topic).status == 4
+            assert barnabas(bootstrap, "topic", "copy", f"{topic}:7", f"{topic}-y").status == 4
+            missing = barnabas(bootstrap, "topic", "copy", topic, f"{topic}-x", "--to", target_bootstrap)
+            assert missing.status == 4
+            internal = barnabas(bootstrap, "topic", "copy", topic, "__consumer_offsets", "--to", target_bootstrap)
+            assert internal.status == 1
+            nobody = barnabas(bootstrap, "topic", "copy", topic, topic, "--to", "127.0.0.1:1")
+            assert nobody.status == 3
+            assert "127.0.0.1:1" in nobody.errors
