@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,6 +133,16 @@ class CommandSuite:
         )
         assert barnabas(bootstrap, "topic", "delete", name).status == 4
         assert barnabas(bootstrap, "topic", "delete", name, "--if-exists").status == 0
+
+    def test_a_doctor_finds_nothing_that_does_not_work(self, bootstrap: str) -> None:
+        done = barnabas(bootstrap, "doctor", "--json")
+        found = json.loads(done.output)["findings"]
+        states = {each["check"]: each["state"] for each in found}
+        assert "critical" not in states.values(), found
+        assert (states["reachability"], states["versions"]) == ("ok", "ok")
+        # The brokers' own, which are on this machine.
+        assert "disk_space" in states
+        assert (done.status == 0) is ("warning" not in states.values())
 
     def test_topics_for_people_and_by_pattern(self, bootstrap: str) -> None:
         with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as name:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from barnabas.client.broker_views import BrokerViews, Software
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode, TopicInfo
-    from barnabas.client.cluster_health import Problem
+    from barnabas.client.cluster_health import Observed, Problem
     from barnabas.client.log_directories import LogDirectory
 
 _PROBLEM_COLUMNS = (Column("", "severity"), Column("What", "what"), Column("What to do", "advice"))
@@ -99,44 +99,51 @@ def health(bootstrap: str, as_json: bool) -> None:
     """
 
     async def body(client: Client) -> None:
-        import asyncio
-
         from barnabas.client import cluster_health
-        from barnabas.client.admin import Admin
-        from barnabas.client.broker_views import BrokerViews
 
-        async with Admin(client) as admin, BrokerViews(client) as views:
-            topics = await admin.describe_topics()
-            nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
-            brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
-            min_isr = await cluster_health.min_isr_of_behind(admin, topics)
-            imbalance_percent = await cluster_health.imbalance_percent(admin, client.cluster.controller_id)
-        observed = cluster_health.Observed(
-            topics,
-            {node.node_id for node in nodes},
-            client.cluster.controller_id if client.cluster.controller_id >= 0 else None,
-            min_isr,
-            [broker.node.node_id for broker in brokers if broker.software is None],
-            [
-                (broker.node.node_id, directory.path, directory.error)
-                for broker in brokers
-                for directory in broker.directories or ()
-                if directory.error is not None
-            ],
-            imbalance_percent,
-        )
+        observed = await observe(client)
         problems = cluster_health.diagnose(observed)
         if as_json:
             print_json({"problems": [cluster_health.document(problem) for problem in problems]})
         elif problems:
             _print_problems(problems)
         else:
-            partitions = sum(len(topic.partitions) for topic in topics.values())
-            click.echo(f"All is well: {counted(len(nodes), 'broker')}, {counted(partitions, 'partition')}.")
+            partitions = sum(len(topic.partitions) for topic in observed.topics.values())
+            click.echo(f"All is well: {counted(len(observed.alive), 'broker')}, {counted(partitions, 'partition')}.")
         if problems:
             raise CommandError(counted(len(problems), "problem"))
 
     run_with_client(bootstrap, body)
+
+
+async def observe(client: Client) -> Observed:
+    """What the brokers tell of their cluster's health."""
+    import asyncio
+
+    from barnabas.client import cluster_health
+    from barnabas.client.admin import Admin
+    from barnabas.client.broker_views import BrokerViews
+
+    async with Admin(client) as admin, BrokerViews(client) as views:
+        topics = await admin.describe_topics()
+        nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
+        brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
+        min_isr = await cluster_health.min_isr_of_behind(admin, topics)
+        imbalance_percent = await cluster_health.imbalance_percent(admin, client.cluster.controller_id)
+    return cluster_health.Observed(
+        topics,
+        {node.node_id for node in nodes},
+        client.cluster.controller_id if client.cluster.controller_id >= 0 else None,
+        min_isr,
+        [broker.node.node_id for broker in brokers if broker.software is None],
+        [
+            (broker.node.node_id, directory.path, directory.error)
+            for broker in brokers
+            for directory in broker.directories or ()
+            if directory.error is not None
+        ],
+        imbalance_percent,
+    )
 
 
 def described(

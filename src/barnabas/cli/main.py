@@ -51,6 +51,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.coordinator",
         "Run the embedded coordinator, a ZooKeeper-compatible server.",
     ),
+    "doctor": (
+        "barnabas.cli.doctor",
+        "Show what is wrong on this machine and with a cluster, and what to do.",
+    ),
     "elect": (
         "barnabas.cli.elect",
         "Have leaders of partitions elected.",

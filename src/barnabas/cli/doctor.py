@@ -1,0 +1,124 @@
+"""`barnabas doctor`: what is wrong on this machine and with this cluster, and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from barnabas.cli.connection import (
+    CommandError,
+    ExitStatus,
+    bootstrap_option,
+    client_of_command,
+    json_option,
+    run_on_host,
+)
+from barnabas.cli.output import Column, Mark, Marked, counted, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from barnabas.cli.doctor_findings import Finding
+    from barnabas.kernel.real_host import RealHost
+
+_COLUMNS: Final = (Column("", "state"), Column("What", "what"), Column("What to do", "advice"))
+_MARKS: Final = {"critical": Mark.BAD, "warning": Mark.WARNING, "note": Mark.FAINT, "ok": Mark.GOOD}
+
+
+@click.command(name="doctor")
+@click.option("--local", is_flag=True, help="Look at this machine only, and at no cluster.")
+@click.option("--file", "properties", metavar="FILE", help="The server.properties of a broker of this machine.")
+@click.option("--data", "directories", metavar="DIR", multiple=True, help="A data directory of this machine.")
+@click.option("--all", "shows_all", is_flag=True, help="Show also what is as it should be.")
+@bootstrap_option
+@json_option
+def command(
+    local: bool,
+    properties: str | None,
+    directories: tuple[str, ...],
+    shows_all: bool,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Show what is wrong here, the worst first, and what to do; the exit status is 1 where something is.
+
+    Of this machine: Python, the limit of open files, the clock, its name, Java for pipelines, and disk space and file
+    system of data directories: those of --data, of the properties, and of brokers of the cluster that run here; with
+    --file also the properties themselves and the ports. Of the cluster: whether each broker's advertised address means
+    something here and can be reached, which versions they have, and all that `barnabas cluster health` finds.
+    """
+
+    async def body(host: RealHost) -> None:
+        found: list[Finding] = []
+        wanted = list(directories)
+        if properties is not None:
+            found += _of_properties(properties, wanted)
+        partitions = 0
+        if not local:
+            partitions = await _of_cluster(host, bootstrap, found, wanted)
+        from barnabas.cli.doctor_findings import ORDER
+        from barnabas.cli.doctor_machine import check_machine
+
+        found = [*check_machine(dict.fromkeys(wanted), partitions), *found]
+        found.sort(key=lambda finding: ORDER.index(finding.state))
+        _show(found, shows_all=shows_all, as_json=as_json)
+        problems = sum(finding.is_problem for finding in found)
+        if problems:
+            raise CommandError(counted(problems, "problem"))
+
+    run_on_host(body)
+
+
+# Inside.
+
+
+def _of_properties(file: str, directories: list[str]) -> list[Finding]:
+    """What is wrong with a broker's file; adds its data directories."""
+    from pathlib import Path
+
+    from barnabas.cli.doctor_findings import Finding, State
+    from barnabas.cli.doctor_machine import check_endpoints
+    from barnabas.config.broker_config import BrokerConfigError
+    from barnabas.server.config import read_server_config
+
+    data = Path(file).read_bytes()
+    try:
+        config = read_server_config(data, file, ())
+    except BrokerConfigError as error:
+        return [Finding("properties", State.CRITICAL, problem, f"edit {file}") for problem in error.problems]
+    directories += config.log_dirs
+    return [Finding("properties", State.OK, f"{file} is in order"), *check_endpoints(config.listeners.bound)]
+
+
+async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], directories: list[str]) -> int:
+    """Adds what is found in the cluster, and the data directories of its brokers that are on this machine; returns how
+    many partitions one of these has at most.
+    """
+    from barnabas.cli.doctor_cluster import check_cluster, check_servers, local_directories
+    from barnabas.cli.doctor_machine import existing
+
+    servers = [server.strip() for server in bootstrap.split(",") if server.strip()]
+    try:
+        async with client_of_command(host, bootstrap) as client:
+            found += await check_cluster(client, servers)
+            by_broker = await local_directories(client)
+            partitions = [part for topic in client.cluster.topics.values() for part in topic.partitions.values()]
+            counts = [sum(node_id in part.replicas for part in partitions) for node_id in by_broker]
+    except CommandError as error:
+        if error.status is not ExitStatus.UNREACHABLE:
+            raise
+        found += await check_servers(servers)
+        return 0
+    directories += existing(path for paths in by_broker.values() for path in paths)
+    return max(counts, default=0)
+
+
+def _show(found: list[Finding], *, shows_all: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"findings": [finding.document() for finding in found]})
+        return
+    shown = [finding for finding in found if shows_all or finding.advice]
+    if shown:
+        rows = [(Marked(each.state.value, _MARKS[each.state.value]), each.what, each.advice) for each in shown]
+        print_table(_COLUMNS, rows)
+    well = sum(finding.state.value == "ok" for finding in found)
+    say(f"{counted(well, 'check')} found nothing wrong{'' if shows_all else '; --all shows them'}.")

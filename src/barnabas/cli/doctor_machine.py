@@ -1,0 +1,268 @@
+"""What `barnabas doctor` looks at on this machine. Each check is given what it judges, or asks the system for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.doctor_findings import Finding, State
+from barnabas.cli.output import printable, size
+
+if TYPE_CHECKING:
+    from barnabas.config.listeners import Endpoint
+
+OLDEST_PYTHON: Final = (3, 11)
+OPEN_FILES_MIN: Final = 4_096
+FILES_PER_PARTITION: Final = 4
+"""A segment, its indexes, and what a start opens besides, of the newest segment; older ones are opened when read."""
+FREE_SHARE_MIN: Final = 0.05
+FREE_BYTES_MIN: Final = 1024**3
+_FREE_INODES_SHARE_MIN: Final = 0.02
+_TIME_ERROR: Final = 5
+"""What adjtimex returns where nothing keeps the clock right."""
+_TIMEX_BYTES: Final = 512
+_NETWORK_TYPES: Final = ("nfs", "cifs", "smb", "9p", "ceph", "glusterfs", "afs", "fuse.sshfs", "fuse.s3")
+_FLEETING_TYPES: Final = ("tmpfs", "ramfs", "overlay")
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system: sizes in bytes, and inodes, of which some file systems count none."""
+
+    total_bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
+
+
+def check_machine(directories: Iterable[str] = (), partitions: int = 0) -> list[Finding]:
+    """All checks that need no cluster."""
+    return [
+        check_python(sys.version_info[:2]),
+        check_loop(_has_module("uvloop")),
+        check_open_files(_open_files_limit(), partitions),
+        *check_clock(_clock_state()),
+        check_host_name(socket.gethostname(), _addresses_of),
+        *check_java(),
+        *(finding for directory in directories for finding in check_directory(directory)),
+    ]
+
+
+def check_python(version: tuple[int, ...]) -> Finding:
+    """Whether this Python runs Barnabas."""
+    shown = ".".join(map(str, version))
+    if version < OLDEST_PYTHON:
+        return Finding("python", State.CRITICAL, f"Python {shown} is too old", "install Python 3.11 or newer")
+    return Finding("python", State.OK, f"Python {shown}")
+
+
+def check_loop(has_uvloop: bool) -> Finding:
+    """Whether brokers have the quick loop."""
+    if not has_uvloop:
+        what = "uvloop is not installed: brokers work, and are slower"
+        return Finding("uvloop", State.WARNING, what, "pip install uvloop")
+    return Finding("uvloop", State.OK, "uvloop is installed")
+
+
+def check_open_files(limit: int | None, partitions: int) -> Finding:
+    """Whether a broker may open its partitions and connections; `limit` is the hard one, None where there is none."""
+    wanted = max(OPEN_FILES_MIN, 2 * FILES_PER_PARTITION * partitions)
+    if limit is None or limit >= wanted:
+        return Finding("open_files", State.OK, f"{'any number of' if limit is None else f'{limit:,}'} open files")
+    state = State.CRITICAL if limit < FILES_PER_PARTITION * partitions else State.WARNING
+    what = f"a process may have {limit:,} files open; a broker with these logs wants {wanted:,}"
+    advice = f"raise it: ulimit -Hn {wanted}, LimitNOFILE={wanted} of a systemd unit, or /etc/security/limits.conf"
+    return Finding("open_files", state, what, advice)
+
+
+def check_clock(state: int | None) -> list[Finding]:
+    """Whether something keeps the clock right, as far as the system tells (adjtimex; None: it does not)."""
+    if state is None:
+        return []
+    if state == _TIME_ERROR:
+        what = "the system does not know that anything keeps its clock right; timestamps and retention go by it"
+        advice = "run chrony or systemd-timesyncd; within a container or a virtual machine its host may see to it"
+        return [Finding("clock", State.NOTE, what, advice)]
+    return [Finding("clock", State.OK, "the clock is kept right")]
+
+
+def check_host_name(name: str, addresses: Callable[[str], list[str]]) -> Finding:
+    """Whether others reach a broker here that has no advertised.listeners: it tells them this name."""
+    found = addresses(name)
+    shown = printable(name)
+    if not found:
+        what = f"this machine's name, {shown}, has no address"
+        return Finding("host_name", State.WARNING, what, f"add it to /etc/hosts, or set {_ADVERTISED}")
+    if all(is_loopback(each) for each in found):
+        what = f"this machine's name, {shown}, means {', '.join(found)}: others do not reach brokers here by it"
+        return Finding("host_name", State.NOTE, what, f"for clients on other machines set {_ADVERTISED}")
+    return Finding("host_name", State.OK, f"{shown} means {', '.join(found)}")
+
+
+_ADVERTISED: Final = "advertised.listeners to an address that others reach"
+
+
+def check_java() -> list[Finding]:
+    """Whether Spark has a Java, where it is installed: pipelines run on it."""
+    if not _has_module("pyspark"):
+        what = "pipelines need Spark, which is not installed"
+        return [Finding("java", State.NOTE, what, "pip install 'barnabas[spark]' where you want them")]
+    from barnabas.pipelines.definition import PipelineError
+    from barnabas.pipelines.java import find_java
+
+    try:
+        java = find_java()
+    except PipelineError as error:
+        what, _, advice = str(error).partition(". ")
+        return [Finding("java", State.WARNING, what, advice)]
+    return [Finding("java", State.OK, f"Java {java.major_version} for Spark: {java.executable}")]
+
+
+def check_directory(directory: str) -> list[Finding]:
+    """Whether a broker can keep its data there."""
+    path = Path(directory)
+    shown = printable(directory)
+    there = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
+    if not there.is_dir():
+        return [Finding("directory", State.CRITICAL, f"{there} is no directory", "name another in log.dirs")]
+    if not os.access(there, os.W_OK | os.X_OK):
+        what = f"{shown}: this user may not write to {there}"
+        return [Finding("directory", State.CRITICAL, what, "run as the broker's user, or change the directory's owner")]
+    status = os.statvfs(there)
+    space = Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, status.f_files, status.f_favail)
+    return [check_space(shown, space), check_file_system(shown, _file_system_of(there))]
+
+
+def check_space(directory: str, space: Space) -> Finding:
+    """Whether there is room."""
+    what = f"{directory}: {size(space.free_bytes)} of {size(space.total_bytes)} are free"
+    if space.free_bytes < max(FREE_BYTES_MIN / 8, space.total_bytes * FREE_SHARE_MIN / 5):
+        return Finding("disk_space", State.CRITICAL, what, _MAKE_ROOM)
+    if space.free_bytes < max(FREE_BYTES_MIN, space.total_bytes * FREE_SHARE_MIN):
+        return Finding("disk_space", State.WARNING, what, _MAKE_ROOM)
+    if space.inodes and space.free_inodes < space.inodes * _FREE_INODES_SHARE_MIN:
+        what = f"{directory}: {space.free_inodes:,} of {space.inodes:,} inodes are free"
+        return Finding("disk_space", State.WARNING, what, "larger segments (segment.bytes) make fewer files")
+    return Finding("disk_space", State.OK, what)
+
+
+_MAKE_ROOM: Final = "make room, or lower retention.ms or retention.bytes of large topics; a full disk stops the broker"
+
+
+def check_file_system(directory: str, kind: str | None) -> Finding:
+    """Whether the file system keeps what brokers write, and quickly."""
+    if kind is None:
+        return Finding("file_system", State.OK, f"{directory}: the system does not tell the type of its file system")
+    if kind.startswith(_NETWORK_TYPES):
+        what = f"{directory} is on {kind}, over the network: slow, and it may stop brokers"
+        return Finding("file_system", State.WARNING, what, "keep log.dirs on a local disk")
+    if kind in _FLEETING_TYPES:
+        what = f"{directory} is on {kind}, which a restart of the machine or the container empties"
+        return Finding("file_system", State.WARNING, what, "keep log.dirs on a disk, or a volume of the container")
+    return Finding("file_system", State.OK, f"{directory} is on {kind}")
+
+
+def check_endpoints(endpoints: Iterable[Endpoint]) -> Iterator[Finding]:
+    """Whether a broker can listen where its properties say; a port that something has taken may be the broker's."""
+    for endpoint in endpoints:
+        if endpoint.port == 0:
+            continue
+        error = bind_error(endpoint.host or "", endpoint.port)
+        if error is None:
+            yield Finding("port", State.OK, f"{endpoint}: the port is free")
+        elif error.errno == errno.EADDRINUSE:
+            what = f"{endpoint}: something listens on this port already"
+            yield Finding("port", State.NOTE, what, "fine if that is this broker; else choose another in listeners")
+        else:
+            what = f"{endpoint}: nobody can listen there: {error.strerror or error}"
+            advice = "listeners needs an address of this machine, and a port above 1023 for who is not root"
+            yield Finding("port", State.CRITICAL, what, advice)
+
+
+def bind_error(host: str, port: int) -> OSError | None:
+    """Why this process could not listen there; None where it could."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found[:1]:
+            with socket.socket(family, kind, protocol) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches it."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def existing(directories: Iterable[str]) -> list[str]:
+    """Those that are directories here: a broker at this address may be in a container, with others."""
+    return [directory for directory in directories if Path(directory).is_dir()]
+
+
+# Inside.
+
+
+def _has_module(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None
+
+
+def _open_files_limit() -> int | None:
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def _clock_state() -> int | None:
+    import ctypes
+
+    try:
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):
+        return None
+    state = int(adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES)))
+    return None if state < 0 else state
+
+
+def _addresses_of(name: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _file_system_of(path: Path) -> str | None:
+    """The type of the file system, as Linux tells it."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    best: tuple[int, str | None] = (-1, None)
+    absolute = os.path.realpath(path)
+    for line in lines:
+        before, dash, after = line.partition(" - ")
+        fields = before.split()
+        if not dash or len(fields) < 5:
+            continue
+        mount = fields[4].encode().decode("unicode_escape", "replace") if "\\" in fields[4] else fields[4]
+        is_above = absolute == mount or absolute.startswith(mount.rstrip("/") + "/")
+        if is_above and len(mount) >= best[0]:
+            best = len(mount), after.split()[0]
+    return best[1]

@@ -1,0 +1,224 @@
+"""`barnabas doctor`: what it judges, what it says of addresses that do not work, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli import doctor_machine
+from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.doctor_findings import State
+from barnabas.cli.doctor_machine import (
+    Space,
+    check_clock,
+    check_directory,
+    check_endpoints,
+    check_file_system,
+    check_host_name,
+    check_open_files,
+    check_python,
+    check_space,
+    is_loopback,
+)
+from barnabas.config.listeners import Endpoint, SecurityProtocol
+from tests.support.command_runs import Done
+from tests.unit.cli.fake_cluster import BROKERS, FakeCluster, partition, topic
+
+Barnabas = Callable[..., Done]
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("limit", "partitions", "state"),
+    [
+        (None, 10**6, State.OK),
+        (4_096, 0, State.OK),
+        (1_024, 0, State.WARNING),
+        (1_024, 300, State.CRITICAL),
+        (100_000, 10_000, State.OK),
+        (50_000, 10_000, State.WARNING),
+        (20_000, 10_000, State.CRITICAL),
+    ],
+)
+def test_the_limit_of_open_files(limit: int | None, partitions: int, state: State) -> None:
+    found = check_open_files(limit, partitions)
+    assert found.state is state
+    assert bool(found.advice) is found.is_problem
+
+
+@pytest.mark.parametrize(
+    ("space", "state"),
+    [
+        (Space(100 * GIB, 50 * GIB, 0, 0), State.OK),
+        (Space(100 * GIB, 4 * GIB, 0, 0), State.WARNING),
+        (Space(100 * GIB, GIB // 2, 0, 0), State.CRITICAL),
+        (Space(2 * GIB, GIB // 2, 0, 0), State.WARNING),
+        (Space(GIB, 0, 0, 0), State.CRITICAL),
+        (Space(100 * GIB, 50 * GIB, 1_000, 10), State.WARNING),
+        (Space(100 * GIB, 50 * GIB, 1_000, 500), State.OK),
+    ],
+)
+def test_room_on_a_disk(space: Space, state: State) -> None:
+    assert check_space("d", space).state is state
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("ext4", State.OK),
+        ("xfs", State.OK),
+        ("apfs", State.OK),
+        (None, State.OK),
+        ("nfs4", State.WARNING),
+        ("cifs", State.WARNING),
+        ("tmpfs", State.WARNING),
+        ("overlay", State.WARNING),
+    ],
+)
+def test_file_systems(kind: str | None, state: State) -> None:
+    assert check_file_system("d", kind).state is state
+
+
+def test_other_facts_of_a_machine() -> None:
+    assert check_python((3, 10)).state is State.CRITICAL
+    assert check_python((3, 11)).state is State.OK
+    assert [finding.state for finding in check_clock(5)] == [State.NOTE]
+    assert [finding.state for finding in check_clock(0)] == [State.OK]
+    assert check_clock(None) == []
+    for addresses, state in (
+        ([], State.WARNING),
+        (["127.0.1.1"], State.NOTE),
+        (["::1", "127.0.0.1"], State.NOTE),
+        (["127.0.1.1", "10.0.0.5"], State.OK),
+    ):
+        assert check_host_name("name", lambda _, found=addresses: found).state is state  # type: ignore[misc]
+    assert [is_loopback(each) for each in ("127.9.9.9", "::1", "10.0.0.1", "fe80::1%eth0", "host")] == [
+        *(True, True, False, False, False)
+    ]
+
+
+def test_a_directory_that_is_no_directory_or_must_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert [each.check for each in check_directory(str(tmp_path / "new" / "newer"))] == ["disk_space", "file_system"]
+    (found,) = check_directory(str(file / "below"))
+    assert (found.state, found.what) == (State.CRITICAL, f"{file} is no directory")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (found,) = check_directory(str(tmp_path))
+    assert found.state is State.CRITICAL
+
+
+def test_the_file_system_of_a_directory_is_that_of_the_nearest_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
+        f"2 1 0:5 / {tmp_path} rw - tmpfs tmpfs rw\n"
+        f"3 1 0:6 / {tmp_path}-other rw - nfs4 host:/x rw\n"
+        f"4 1 0:7 / {tmp_path}/a\\040b rw shared:1 - xfs /dev/sdb rw\n"
+        "nonsense\n"
+    )
+    (tmp_path / "a b").mkdir()
+    real = Path
+    monkeypatch.setattr(doctor_machine, "Path", lambda name: mounts if name == "/proc/self/mountinfo" else real(name))
+    for directory, kind in ((tmp_path, "tmpfs"), (tmp_path / "a b", "xfs"), (tmp_path.parent, "ext4")):
+        assert doctor_machine._file_system_of(directory) == kind
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_ports() -> None:
+    with listening() as port:
+        endpoints = [Endpoint("A", SecurityProtocol.PLAINTEXT, host, port) for host in ("127.0.0.1", "192.0.2.1")]
+        taken, elsewhere = check_endpoints(endpoints)
+    assert (taken.state, elsewhere.state) == (State.NOTE, State.CRITICAL)
+    (free,) = check_endpoints([*endpoints[:1], Endpoint("B", SecurityProtocol.PLAINTEXT, None, 0)])
+    assert free.state is State.OK
+
+
+def findings(done: Done) -> dict[str, list[str]]:
+    """What is wrong, by check."""
+    found: dict[str, list[str]] = {}
+    for each in json.loads(done.output)["findings"]:
+        assert each.keys() == {"check", "state", "what", "advice"}
+        if each["state"] in ("critical", "warning"):
+            assert each["advice"]
+            found.setdefault(each["check"], []).append(each["what"])
+    return found
+
+
+def test_a_cluster_that_does_not_answer_is_looked_at_from_here(barnabas: Barnabas) -> None:
+    with listening() as port:
+        servers = f"127.0.0.1:1,no-such-host.invalid:9092,127.0.0.1:{port}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("barnabas.cli.connection.CONNECT_TIMEOUT_MS", 300)
+            done = barnabas("doctor", "-b", servers, "--json")
+    assert done.status == 1
+    refused, unresolved, silent = findings(done)["bootstrap_server"]
+    assert "nothing listens there" in refused
+    assert "has no address here" in unresolved
+    assert "does not answer as a broker" in silent
+    assert "problems" in done.errors
+
+
+def test_this_machine_alone_is_asked_of_no_cluster(cluster: FakeCluster, barnabas: Barnabas, tmp_path: Path) -> None:
+    cluster.error = CommandError("asked", ExitStatus.FAILED)
+    done = barnabas("doctor", "--local", "--data", str(tmp_path), "--all")
+    assert "asked" not in done.errors
+    assert any(row.startswith("ok Python 3.") for row in done.rows)
+    assert any(f"{tmp_path}: " in row for row in done.rows)
+
+
+def test_properties_of_a_broker(barnabas: Barnabas, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    with listening() as port:
+        file.write_text(
+            f"broker.id=1\nzookeeper.connect=localhost:2181\nlog.dirs={tmp_path}/data\n"
+            f"listeners=PLAINTEXT://127.0.0.1:{port}\n"
+        )
+        rows = barnabas("doctor", "--local", "--all", "--file", str(file)).rows
+    assert any("something listens on this port already" in row for row in rows)
+    assert any(f"{tmp_path}/data: " in row for row in rows)
+    file.write_text("broker.id=many\n")
+    done = barnabas("doctor", "--local", "--file", str(file), "--json")
+    assert done.status == 1
+    assert "broker.id" in findings(done)["properties"][0]
+    assert barnabas("doctor", "--local", "--file", f"{file}-gone").status == 4
+
+
+def test_what_brokers_tell_and_how_they_are_reached(
+    cluster: FakeCluster, barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(topic("t", partition(1, isr=(1,))))
+    with listening() as port:
+        hosts = {1: ("127.0.0.1", port), 2: ("127.0.0.1", 1), 3: ("no-such-host.invalid", 9092)}
+        for node_id, (host, its_port) in hosts.items():
+            node = BROKERS[node_id]
+            monkeypatch.setitem(
+                cluster.cluster.brokers,
+                node_id,
+                type(node)(node_id, host, its_port, None),
+            )
+        cluster.api_versions = {1: {0: (0, 1)}, 2: {0: (0, 2)}, 3: ConnectionError("gone")}
+        done = barnabas("doctor", "-b", "192.0.2.1:9092", "--json")
+    found = findings(done)
+    first, second, third = found["advertised_listener"]
+    assert "broker 1 at 127.0.0.1" in first
+    assert "an address that means their own machine (127.0.0.1)" in second
+    assert "broker 3 at no-such-host.invalid:9092: its name has no address here" in third
+    (unreachable,) = found["reachability"]
+    assert unreachable.startswith("broker 2 at 127.0.0.1:1 cannot be reached from here: ")
+    assert any("brokers 3 take connections" in each for each in found["versions"])
