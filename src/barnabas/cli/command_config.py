@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
+from barnabas.cli.profiles import is_on_command_line, profile_of_command
+
 if TYPE_CHECKING:
     import ssl
 
@@ -26,9 +28,9 @@ class Access(NamedTuple):
     tls: ssl.SSLContext | None = None
 
 
-def _note(context: click.Context, _parameter: click.Parameter, path: str | None) -> str | None:
+def _note(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
     if path is not None:
-        context.meta[_META] = path
+        context.meta[_META] = path, is_on_command_line(context, parameter.name)
     return path
 
 
@@ -49,8 +51,20 @@ def access_of_command() -> Access:
     read.
     """
     context = click.get_current_context(silent=True)
-    path: str | None = None if context is None else context.meta.get(_META)
+    path = None if context is None else _path(context)
     return Access() if path is None else read_access(path)
+
+
+def _path(context: click.Context) -> str | None:
+    """The file that holds for the brokers that are asked: a login is shown to nobody but whom it is for."""
+    path: str | None
+    path, is_plain = context.meta.get(_META, (None, False))
+    profile = profile_of_command(context)
+    if profile is None or is_plain:
+        return path
+    if is_on_command_line(context, "bootstrap") and not is_on_command_line(context, "profile"):
+        return path
+    return profile.command_config
 
 
 def read_access(path: str) -> Access:

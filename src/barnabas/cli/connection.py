@@ -25,6 +25,7 @@ import click
 
 from barnabas.cli.command_config import COMMAND_CONFIG_VARIABLE, access_of_command, command_config_option
 from barnabas.cli.output import give_up_output, printable
+from barnabas.cli.profiles import is_on_command_line, profile_of_command, profile_option
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -80,7 +81,10 @@ def with_ports(bootstrap: str) -> str:
     return ",".join(server if ":" in server.rpartition("]")[2] else f"{server}:{DEFAULT_PORT}" for server in servers)
 
 
-def _add_ports(_context: click.Context, _parameter: click.Parameter, bootstrap: str) -> str:
+def _servers(context: click.Context, parameter: click.Parameter, bootstrap: str) -> str:
+    profile = profile_of_command(context)
+    if profile is not None and not is_on_command_line(context, parameter.name):
+        bootstrap = profile.bootstrap
     return with_ports(bootstrap)
 
 
@@ -93,15 +97,18 @@ addresses_option = click.option(
     show_default=True,
     show_envvar=True,
     metavar="HOST[:PORT][,...]",
-    callback=_add_ports,
+    callback=_servers,
     help=f"Some brokers of the cluster; they name the others. The port is {DEFAULT_PORT} where none is given.",
 )
 """Gives a command the parameter `bootstrap`, where it cannot log in."""
 
 
 def bootstrap_option(command: Command) -> Command:
-    """Gives a command the parameter `bootstrap`, and lets it be told how to log in."""
-    return addresses_option(command_config_option(command))
+    """Gives a command the parameter `bootstrap`, and lets it be told how to log in, and both by a profile."""
+    return addresses_option(command_config_option(_profile_option(command)))
+
+
+_profile_option = profile_option(BOOTSTRAP_VARIABLE)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

@@ -79,6 +79,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.pipeline",
         "Run data pipelines between topics and tables, on Spark.",
     ),
+    "profile": (
+        "barnabas.cli.profile",
+        "Keep names for clusters, with their brokers and logins.",
+    ),
     "produce": (
         "barnabas.cli.produce",
         "Write records to a topic.",
