@@ -100,6 +100,11 @@ class DataCommandSuite:
         with new_topic(bootstrap, *options) as name:
             yield name
 
+    def test_a_rate_is_kept(self, bootstrap: str, topic: str) -> None:
+        done = produce(bootstrap, topic, b"value\n" * 16, "--rate", "20")
+        assert done["records"] == 16
+        assert done["seconds"] >= 15 / 20
+
     def test_reading_begins_some_records_before_the_end_or_some_time_ago(self, bootstrap: str, topic: str) -> None:
         lines = b"".join(b'{"partition":%d,"value":"%d"}\n' % (number % 3, number) for number in range(30))
         produce(bootstrap, topic, lines, "--format", "json")

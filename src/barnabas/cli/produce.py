@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     default=None,
     help="Write each record once, also when requests are repeated; the default with --acks all, and only there.",
 )
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Write so many records in a second at most.")
 @json_option
 def command(
     topic: str,
@@ -60,6 +61,7 @@ def command(
     acks: str,
     compression: str,
     idempotent: bool | None,
+    rate: float | None,
     as_json: bool,
 ) -> None:
     """Write records to TOPIC, one for each line of standard input, and show which offsets they have.
@@ -96,7 +98,16 @@ def command(
     )
 
     async def body(client: Client) -> None:
-        await produce(client, lines, path, acks=acks, compression=compression, idempotent=idempotent, as_json=as_json)
+        await produce(
+            client,
+            lines,
+            path,
+            acks=acks,
+            compression=compression,
+            idempotent=idempotent,
+            as_json=as_json,
+            rate=rate,
+        )
 
     run_with_client(bootstrap, body)
 

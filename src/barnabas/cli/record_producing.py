@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
+from barnabas.cli.pace import Pace
 from barnabas.cli.produced_totals import SentColumn, SentLines, Totals
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
@@ -51,9 +52,10 @@ async def produce(
     compression: str,
     idempotent: bool | None,
     as_json: bool,
+    rate: float | None = None,
 ) -> None:
-    """Sends the records of a file, or of standard input where `path` is None. Raises CommandError at the first line
-    that is no record or cannot be written.
+    """Sends the records of a file, or of standard input where `path` is None, `rate` in a second at most. Raises
+    CommandError at the first line that is no record or cannot be written.
     """
     await require_topics(client, [lines.topic])
     limit = await message_bytes_max(client, lines.topic)
@@ -73,7 +75,12 @@ async def produce(
             # Somebody who types the lines sees how many there are.
             is_shown = sys.stderr.isatty() and not os.isatty(descriptor)
             sending = _Sending(
-                producer, lines, _Progress(loop, is_shown=is_shown), _Silence(loop, words), message_bytes_max=limit
+                producer,
+                lines,
+                _Progress(loop, is_shown=is_shown),
+                _Silence(loop, words),
+                Pace(rate, loop.time),
+                message_bytes_max=limit,
             )
             await sending.run(loop, descriptor)
     _sum_up(lines.topic, sending.totals, loop.time() - began, as_json=as_json)
@@ -88,6 +95,7 @@ class _Sending:
         lines: LineFormat,
         progress: _Progress,
         silence: _Silence,
+        pace: Pace,
         *,
         message_bytes_max: int | None,
     ) -> None:
@@ -97,6 +105,7 @@ class _Sending:
         self._producer = producer
         self._lines = lines
         self._progress = progress
+        self._pace = pace
         self._line = 0
         self._unacknowledged: deque[tuple[int, int, asyncio.Future[RecordMetadata]] | SentLines] = deque()
         self._unacknowledged_count = 0
@@ -107,9 +116,13 @@ class _Sending:
             line_bytes_max = max(LINE_BYTES_MAX, 2 * self._producer.settings.request_bytes_max)
             # What every record has besides its line may be much more than that: the buffer has room for two columns.
             lines_max = max(1, self._producer.settings.buffer_bytes_max // 3 // self._lines.shape.overhead_bytes)
+            lines_max = min(lines_max, self._pace.piece or lines_max)
             async for some in read_lines(loop, descriptor, line_bytes_max):
                 for start in range(0, len(some), lines_max):
-                    await self._send_lines(loop, some[start : start + lines_max])
+                    piece = some[start : start + lines_max]
+                    await self._pace.wait(len(piece))
+                    await self._send_lines(loop, piece)
+                    self._progress.show(self.totals)
                 self._progress.show(self.totals)
                 await asyncio.sleep(0)  # brokers have something to do, while files never let anybody wait
             await self._settle_all()

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     help="Codec of the batches.",
 )
 @click.option("--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Copy so many records in a second at most.")
 @click.option("--skip-deleted", is_flag=True, help="Go on behind records that were deleted before they were copied.")
 @bootstrap_option
 @json_option
@@ -84,6 +85,7 @@ def command(
     isolation: str,
     compression: str,
     state_file: str | None,
+    rate: float | None,
     skip_deleted: bool,
     bootstrap: str,
     as_json: bool,
@@ -132,6 +134,7 @@ def command(
             reads_committed=isolation == "committed",
             compression=compression,
             state_file=state_file,
+            rate=rate,
             skips_deleted=skip_deleted,
         )
         if target_bootstrap is None:

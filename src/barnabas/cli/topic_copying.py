@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.cli.connection import CommandError
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say
+from barnabas.cli.pace import Pace
 from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.starts import Edge, Start
@@ -76,6 +77,7 @@ class Plan:
     reads_committed: bool
     compression: str
     state_file: str | None
+    rate: float | None
     skips_deleted: bool
 
 
@@ -136,6 +138,7 @@ class _Copying:
         self._began_at = self._saved_at = self._shown_at = source.host.loop.time()
         self._saved: dict[TopicPartition, int] = {}
         self._limit: int | None = None
+        self._pace = Pace(plan.rate, source.host.loop.time)
 
     async def run(self, ends: Mapping[TopicPartition, int] | None) -> None:
         """Copies up to `ends`, or to where the source ends now, or for ever."""
@@ -210,6 +213,7 @@ class _Copying:
             records = await self._poll(consumer)
             wanted = records if follows else [each for each in records if each.offset < self._ends[each.partition]]
             if wanted:
+                await self._pace.wait(len(wanted))
                 await self._send(producer, wanted)
             passed = {each: await consumer.position(each) for each in left}
             done = {each for each in left if passed[each] >= self._ends[each]}
@@ -224,7 +228,7 @@ class _Copying:
 
     async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:
         try:
-            return await consumer.poll(_POLL_MS, _PIECE_RECORDS)
+            return await consumer.poll(_POLL_MS, min(_PIECE_RECORDS, self._pace.piece or _PIECE_RECORDS))
         except NoOffsetError as error:
             raise CommandError(f"{error.args[0].partition(';')[0]}; add --skip-deleted to go on behind it") from error
         except LogTruncationError as error:
