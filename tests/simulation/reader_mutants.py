@@ -24,8 +24,6 @@ class ReaderMutant:
     plant: Callable[[pytest.MonkeyPatch], None]
     likely_seed: int = 1
     """Which has found it before, and is tried first: one run instead of many, as long as it does."""
-    is_rare: bool = False
-    """It takes many runs to find, so that `make mutants` alone looks for it."""
 
 
 def commit_what_was_just_given(patch: pytest.MonkeyPatch) -> None:
@@ -146,6 +144,6 @@ READER_MUTANTS = (
     ReaderMutant("an answer on its way outlives a seek", take_what_was_on_its_way),
     ReaderMutant("buffered records outlive a seek", give_what_was_buffered),
     ReaderMutant("an automatic commit undoes one by hand", commit_beside_each_other, likely_seed=13),
-    ReaderMutant("a batch overtakes another that is sent again", overtake_what_is_sent_again, is_rare=True),
+    ReaderMutant("a batch overtakes another that is sent again", overtake_what_is_sent_again),
     ReaderMutant("a pause holds back nothing that was fetched", give_what_is_paused),
 )

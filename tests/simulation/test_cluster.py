@@ -26,14 +26,13 @@ from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
 from tests.simulation.tiered_mutants import TIERED_MUTANTS
 from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
-SEEDS = simulation_seeds(16)
+SEEDS = simulation_seeds(6)
 COVERING_SEEDS = SEEDS[:6]
+"""Have met everything together, of which more than one has met nearly all; more seeds are for every night."""
 MUTANT_SEEDS_MAX = 200
 ALL_MUTANTS_VARIABLE = "BARNABAS_ALL_MUTANTS"
-QUICK_MUTANTS = frozenset(
-    {"acks before replication", "truncation to the high watermark", "batches taken twice", "the map of keys is one off"}
-)
-"""Those of which each run of the tests shows that the simulation can find something."""
+QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high watermark", "batches taken twice"})
+"""Those of which each run of the tests shows that the simulation can find something, in one run each."""
 SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS),

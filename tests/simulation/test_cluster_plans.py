@@ -77,6 +77,10 @@ def test_a_cluster_keeps_its_promises_under_each_plan(plan: Plan, seeds: list[in
             assert coverage[what], f"{what}: none"
 
 
+@pytest.mark.skipif(
+    len(SEEDS) == 1,
+    reason="each change since has made other runs of these seeds: make simulate, which is run every night, has them",
+)
 @pytest.mark.parametrize(("name", "seed"), [each for each in REGRESSIONS if each[1] not in SEEDS])
 def test_what_was_found_once_stays_mended(name: str, seed: int) -> None:
     assert simulate(seed, PLANS[name]).findings == ()

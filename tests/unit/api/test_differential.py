@@ -24,7 +24,7 @@ from tests.unit.api.data_broker import data_broker
 from tests.unit.api.differential_traffic import Connected, Fetcher, Producer
 from tests.unit.api.differential_world import DIRECTORIES, STEADY, World, counted_entropy, make_plain, wake_in_order
 
-SEEDS: Final = simulation_seeds(40)
+SEEDS: Final = simulation_seeds(20)
 STEPS: Final = 65
 _STEP_SECONDS: Final = 0.25
 _SAMPLED_SECONDS: Final = (0.01, 0.15)
