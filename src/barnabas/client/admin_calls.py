@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from barnabas.client.own_lane import OwnLane
 from barnabas.wire.errors import ErrorCode, raise_for_code
 
 if TYPE_CHECKING:
-    from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode
     from barnabas.client.group_coordinator import GroupCoordinator
 
@@ -19,26 +18,8 @@ _MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """What an administrator wants to hear at once, though a broker may only be late to know."""
 
 
-class AdminCalls:
-    """What all calls share; use it as a context, or `close` it."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._lane = client.connections.new_lane()
-
-    async def close(self) -> None:
-        """Ends the connections."""
-        await self._client.connections.close_lane(self._lane)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    # For the calls: where to ask, and how often.
+class AdminCalls(OwnLane):
+    """What all calls share: where to ask, and how often."""
 
     async def _somewhere(
         self,

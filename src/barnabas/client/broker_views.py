@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
+from barnabas.client.own_lane import OwnLane
 from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
 from barnabas.wire.api_keys import OWN_APIS
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import DescribeControllerRequest, MetadataRequest
 
 if TYPE_CHECKING:
-    from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode
     from barnabas.wire.messages import DescribeControllerResponse, MetadataResponse
 
@@ -32,24 +31,8 @@ class Software(enum.Enum):
     OTHER = "other"
 
 
-class BrokerViews:
+class BrokerViews(OwnLane):
     """Questions to each broker; use it as a context, or `close` it."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._lane = client.connections.new_lane()
-
-    async def close(self) -> None:
-        """Ends the connections."""
-        await self._client.connections.close_lane(self._lane)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def api_versions(self, node: BrokerNode) -> Mapping[int, tuple[int, int]]:
         """Lowest and highest version of each API that a broker answers. Raises ConnectionError, RequestTimeoutError."""
