@@ -16,14 +16,14 @@ from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.records import Header, Record, RecordEntry
 
 
-def read_varint(data: Buffer, position: int) -> tuple[int, int]:
-    """A zigzag varint of 32 bits, and the position after it. Raises InvalidRecordError where it is longer, IndexError
-    where the data ends.
+def read_varint(data: Buffer, position: int, bits: int = 32) -> tuple[int, int]:
+    """A zigzag varint of at most `bits` bits, and the position after it. Raises InvalidRecordError where it is longer,
+    IndexError where the data ends.
     """
     byte = data[position]
     if byte < 0x80:
         return byte >> 1 ^ -(byte & 1), position + 1
-    return read_long(data, position, 32)
+    return read_long(data, position, bits)
 
 
 def read_long(data: Buffer, position: int, bits: int) -> tuple[int, int]:

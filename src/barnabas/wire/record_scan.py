@@ -290,7 +290,10 @@ def _scan_part(data: Buffer, position: int, number: int, stop: int, no_timestamp
 
 
 def _scan_any(data: Buffer, record_count: int, base_timestamp_ms: int) -> Steps[RecordScan]:
-    """`scan_records` for all that the format allows; what is wrong is refused here."""
+    """`scan_records` for all that the format allows; what is wrong is refused here.
+
+    It is the one loop without varints in place: nothing that is sent often comes here.
+    """
     position = 0
     max_delta, min_delta = -_BEYOND_INT64, _BEYOND_INT64
     offset_of_max = NO_OFFSET
@@ -303,28 +306,10 @@ def _scan_any(data: Buffer, record_count: int, base_timestamp_ms: int) -> Steps[
             if left <= 0:
                 yield
                 left = _LOOKED_AT_PER_STEP
-            length = data[position]
-            if length < 0x80:
-                length = length >> 1 ^ -(length & 1)
-                position += 1
-            else:
-                length, position = read_long(data, position, 32)
+            length, position = read_varint(data, position)
             end = position + length
-            position += 1
-
-            delta = data[position]
-            if delta < 0x80:
-                delta = delta >> 1 ^ -(delta & 1)
-                position += 1
-            else:
-                delta, position = read_long(data, position, 64)
-
-            offset = data[position]
-            if offset < 0x80:
-                offset = offset >> 1 ^ -(offset & 1)
-                position += 1
-            else:
-                offset, position = read_long(data, position, 32)
+            delta, position = read_varint(data, position + 1, 64)
+            offset, position = read_varint(data, position)
             if offset != expected_offset:
                 is_sequential = False
             if delta != no_timestamp_delta:
@@ -333,21 +318,9 @@ def _scan_any(data: Buffer, record_count: int, base_timestamp_ms: int) -> Steps[
                     offset_of_max = offset
                 min_delta = min(min_delta, delta)
 
-            size = data[position]
-            if size < 0x80:
-                size = size >> 1 ^ -(size & 1)
-                position += 1
-            else:
-                size, position = read_long(data, position, 32)
+            size, position = read_varint(data, position)  # of the key
             has_all_keys = has_all_keys and size >= 0
-            position += max(0, size)
-
-            size = data[position]
-            if size < 0x80:
-                size = size >> 1 ^ -(size & 1)
-                position += 1
-            else:
-                size, position = read_long(data, position, 32)
+            size, position = read_varint(data, position + max(0, size))  # of the value
             position += max(0, size)
 
             size = data[position]
