@@ -30,10 +30,10 @@ from barnabas.cli.profiles import is_on_command_line, profile_of_command, profil
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from barnabas.cli.command_config import Access
     from barnabas.client.client import Client
     from barnabas.kernel.host import Host
     from barnabas.kernel.real_host import RealHost
-    from barnabas.cli.command_config import Access
     from barnabas.wire.errors import KafkaError
 
 Result = TypeVar("Result")

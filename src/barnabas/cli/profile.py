@@ -56,7 +56,7 @@ def set_profile(name: str, bootstrap: str, command_config: str | None) -> None:
     with exiting():
         from pathlib import Path
 
-        from barnabas.cli.command_config import read_login
+        from barnabas.cli.command_config import read_access
         from barnabas.client.settings import split_address
 
         try:
@@ -69,7 +69,7 @@ def set_profile(name: str, bootstrap: str, command_config: str | None) -> None:
         path = None
         if command_config is not None:
             try:
-                read_login(command_config)
+                read_access(command_config)
             except ValueError as error:
                 raise CommandError(str(error)) from None
             path = str(Path(command_config).absolute())

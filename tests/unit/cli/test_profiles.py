@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from barnabas.cli.command_config import login_of_command
+from barnabas.cli.command_config import access_of_command
 from barnabas.cli.connection import BOOTSTRAP_VARIABLE, bootstrap_option
 from barnabas.cli.profiles import complete_profiles
 from tests.support.command_runs import Done
@@ -24,7 +24,7 @@ LOGIN = (
 @click.command(name="ask")
 @bootstrap_option
 def ask(bootstrap: str) -> None:
-    login = login_of_command()
+    login = access_of_command().login
     click.echo(f"{bootstrap} {'nobody' if login is None else login.username}")
 
 
