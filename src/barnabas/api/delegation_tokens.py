@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from barnabas.network.connection import ANONYMOUS
+from barnabas.security.delegation_tokens import HMAC_BYTES
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from barnabas.api.context import RequestContext
     from barnabas.security.token_store import TokenStore
+    from barnabas.wire.primitives import Buffer
 
 REQUESTERS_SINCE: Final = 3
 """From this version on, responses tell who has asked for a token, beside whom it belongs to."""
@@ -29,6 +31,11 @@ def enabled(store: TokenStore | None) -> TokenStore:
     if store is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return store
+
+
+def secret_of(hmac: Buffer) -> bytes:
+    """A token's HMAC, as much of it as tells it from all others: whoever has logged in may send 100 MB for one."""
+    return bytes(hmac[: HMAC_BYTES + 1])
 
 
 def principal_of(kind: str | None, name: str) -> str:

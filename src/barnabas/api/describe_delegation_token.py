@@ -9,7 +9,7 @@ from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.api.delegation_tokens import REQUESTERS_SINCE, check_channel, enabled, kind_and_name, principal_of
 from barnabas.coordination.layout.delegation_tokens import DelegationToken
-from barnabas.kernel.steps import Steps, each
+from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each
 from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.security.delegation_tokens import DelegationTokens, belongs_to
 from barnabas.security.token_store import TokenStore
@@ -36,12 +36,13 @@ class DescribeDelegationTokenHandler:
     ) -> Steps[DescribeDelegationTokenResponse]:
         check_channel(context)
         tokens = enabled(self._store).tokens
-        owners: frozenset[str] | None = None
+        owners: set[str] | None = None
         if request.owners is not None:
-            asked = yield from each(
-                lambda owner: principal_of(owner.principal_type, owner.principal_name), request.owners
-            )
-            owners = frozenset(asked)
+            owners = set()
+            for start in range(0, len(request.owners), STEP_ELEMENTS):
+                some = request.owners[start : start + STEP_ELEMENTS]
+                owners.update(principal_of(owner.principal_type, owner.principal_name) for owner in some)
+                yield
         by_token = Decisions(context, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, quietly=True)
         by_owner = Decisions(context, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, quietly=True)
 

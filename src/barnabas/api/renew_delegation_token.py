@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from barnabas.api.context import RequestContext
-from barnabas.api.delegation_tokens import check_channel, enabled
+from barnabas.api.delegation_tokens import check_channel, enabled, secret_of
 from barnabas.security.token_store import TokenStore
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
@@ -32,7 +32,7 @@ class RenewDelegationTokenHandler:
         check_channel(context)
         store = enabled(self._store)
         context.park()  # it waits for ZooKeeper, which is not this broker's work
-        return _done(store, bytes(request.hmac), context.principal, request.renew_period_ms)
+        return _done(store, secret_of(request.hmac), context.principal, request.renew_period_ms)
 
     def error_response(
         self, _context: RequestContext, _request: RenewDelegationTokenRequest, error: KafkaError

@@ -21,6 +21,7 @@ from barnabas.sasl.scram_server import TokenLogin
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 USER_PREFIX: Final = "User:"
+HMAC_BYTES: Final = 64
 _SALT_BYTES: Final = 24
 _TIMESTAMP_MAX: Final = 2**63 - 1
 

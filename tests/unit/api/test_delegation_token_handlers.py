@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from barnabas.api.create_delegation_token import NAMES_MAX, RENEWERS_MAX, CreateDelegationTokenHandler
+from barnabas.api.delegation_tokens import secret_of
 from barnabas.api.describe_delegation_token import DescribeDelegationTokenHandler
 from barnabas.api.expire_delegation_token import ExpireDelegationTokenHandler
 from barnabas.api.renew_delegation_token import RenewDelegationTokenHandler
@@ -156,5 +158,43 @@ def test_many_tokens_are_described_in_many_turns() -> None:
             owners = [Owner(principal_type="User", principal_name=name) for name in names]
             told = await caller.call(DescribeDelegationTokenRequest(owners=owners), 3)
             assert len(told.tokens) == count
+
+    with_tokens(main)
+
+
+def test_a_secret_of_very_many_bytes_is_nobodys_and_is_not_looked_at() -> None:
+    async def main(world: World) -> None:
+        caller = world.caller()
+        made = await caller.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
+        for hmac in (bytes(made.hmac) + b"x", bytes(made.hmac) * 2, bytes(made.hmac)[:-1], bytes(10_000_000), b""):
+            for request in (
+                RenewDelegationTokenRequest(hmac=hmac, renew_period_ms=-1),
+                ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period_ms=-1),
+            ):
+                assert code(await caller.call(request, 2)) == "DELEGATION_TOKEN_NOT_FOUND"
+        assert len(world.tokens) == 1
+
+    assert [len(secret_of(bytes(size))) for size in (0, 64, 65, 10_000_000)] == [0, 64, 65, 65]
+    with_tokens(main)
+
+
+def test_very_many_owners_are_looked_at_in_steps() -> None:
+    async def main(world: World) -> None:
+        await world.store.create(ALICE, ALICE, (), -1)
+        owners = [Owner(principal_type="User", principal_name=f"u{number}") for number in range(20_000)]
+        owners.append(Owner(principal_type="User", principal_name="alice"))
+        caller = world.caller()
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.ensure_future(count())
+        assert len((await caller.call(DescribeDelegationTokenRequest(owners=owners), 3)).tokens) == 1
+        counting.cancel()
+        assert turns > len(owners) // 256
 
     with_tokens(main)
