@@ -50,6 +50,7 @@ BYTES_PER_MS_MIN: Final = 1_000
 
 _BATCH_BYTES: Final = 256 * 1024
 _SMALL_BATCH_BYTES: Final = 16 * 1024
+_RECORD_BYTES_MAX: Final = ROW_BYTES_MAX - 1_024
 _BUFFER_BYTES: Final = 2 * ROW_BYTES_MAX
 _OWN_PART: Final = 0.9
 """Of a transaction's time, after which we abort it, before its coordinator does."""
@@ -208,6 +209,8 @@ class QuerySender:
         self._timeout_ms = TRANSACTION_MS_MIN
         self._timeout_ms_max = TRANSACTION_MS_MAX
         self._next_batch: int | None = None
+        self._is_begun = False
+        """Whether a transaction of the producer may be open: what is in it must not be committed with anything else."""
         self._began_at = 0.0
         """When the last transaction began, by the wall clock: that goes on while a machine sleeps."""
         self._lock = asyncio.Lock()
@@ -231,7 +234,7 @@ class QuerySender:
             return
         with contextlib.suppress(Exception):
             async with self._lock:
-                await self._transact(self._producer, None, self._next_batch)
+                await self._attempt(None, self._next_batch)
 
     async def end(self) -> None:
         """Sends no more."""
@@ -280,7 +283,8 @@ class QuerySender:
     async def _attempt(self, batch: StagedBatch | None, next_batch: int) -> None:
         """One transaction; none where an attempt before has turned out to be committed."""
         producer = self._producer
-        if producer is None or producer.timeout_ms < min(self._timeout_ms, self._timeout_ms_max):
+        is_longer = producer is not None and producer.timeout_ms < min(self._timeout_ms, self._timeout_ms_max)
+        if producer is None or self._is_begun or is_longer:
             offset = await self._open()
             if batch is not None and offset is not None and offset >= next_batch:
                 if offset > next_batch:
@@ -289,7 +293,7 @@ class QuerySender:
             if self._producer is None:
                 raise ClientTimeoutError("the producer was closed")
             producer = self._producer
-        self._began_at = time.time()
+        self._began_at, self._is_begun = time.time(), True
         limit = asyncio.timeout(producer.timeout_ms / 1_000 * _OWN_PART)
         try:
             async with limit:
@@ -298,6 +302,7 @@ class QuerySender:
             if not limit.expired() or isinstance(error, ClientTimeoutError):
                 raise
             raise _TooSlowError(batch, producer.timeout_ms) from error
+        self._is_begun = False
 
     async def _open(self) -> int | None:
         """Makes a producer, which fences whoever had the id, and reads the offset that is stable from then on."""
@@ -327,7 +332,7 @@ class QuerySender:
                 raise
             else:
                 break
-        self._producer = producer
+        self._producer, self._is_begun = producer, False
         if self._group is None:
             self._lane = client.connections.new_lane()
             self._group = GroupCoordinator(client, self._lane, self.group_id)
@@ -355,6 +360,9 @@ class QuerySender:
                 for place, partition in enumerate(await producer.partitions_of(part.topic, keys)):
                     places.setdefault(partition, []).append(place)
             whole = ValueColumn(shape, values, keys)
+            if whole.largest_bytes > _RECORD_BYTES_MAX:
+                message = f"a record of {whole.largest_bytes} bytes is larger than any that is written"
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
             for chosen, those in places.items():
                 await producer.send_column(part.topic, whole.of(those), fate, chosen)
             if self._batch_bytes == 1:

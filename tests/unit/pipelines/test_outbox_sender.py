@@ -348,3 +348,33 @@ def test_a_run_that_is_told_to_stop_does_not_wait_for_brokers_that_do_not_answer
         threading.Timer(0.3, stop.set).start()
         with pytest.raises(RunStopped):
             outbox_of(pipeline, senders)
+
+
+def test_records_of_a_transaction_that_nobody_ended_are_not_committed_with_the_next_one(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    send_part = QuerySender._send_part
+
+    async def failing(self: QuerySender, producer: object, part: object) -> None:
+        await send_part(self, producer, part)  # type: ignore[arg-type]
+        await producer.flush()  # type: ignore[attr-defined]
+        raise RuntimeError("a fault of ours")
+
+    batch = staged(outbox, 0, pipeline, values_of(0))
+    with monkeypatch.context() as patched:
+        patched.setattr(QuerySender, "_send_part", failing)
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            outbox.deliver(batch)
+    outbox.deliver(batch)
+    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter(values_of(0))
+
+
+def test_a_record_that_is_larger_than_any_is_told(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_sender, "_PAUSE_SECONDS", 0.05)
+    outbox = outbox_of(pipeline, senders)
+    with pytest.raises(PipelineError, match=r"delays.yaml:30: a row is larger .* rows up to 32 MiB"):
+        outbox.deliver(staged(outbox, 0, pipeline, [b"small x", b"key " + b"x" * 34_000_000]))
+    assert committed(cluster, topic) == []
