@@ -11,6 +11,7 @@ from barnabas.client.positions import POSITION
 from barnabas.controller.partition_states import PARTITION_TRANSITIONS
 from barnabas.controller.replica_states import REPLICA_TRANSITIONS
 from barnabas.coordination.session_state import SESSION
+from barnabas.coordinators.consumer_group.states import MEMBER as CONSUMER_MEMBER
 from barnabas.coordinators.group.states import GROUP
 from barnabas.coordinators.shard import SHARD
 from barnabas.coordinators.transaction.states import TRANSACTION
@@ -32,6 +33,7 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("A partition, to the fetcher of a follower", "`follower/fetcher_partitions.py`", FETCHING),
     ("A partition of a coordinator's topic", "`coordinators/shard.py`", SHARD),
     ("A consumer group", "`coordinators/group/states.py`", GROUP),
+    ("A member of a group of the consumer protocol", "`coordinators/consumer_group/states.py`", CONSUMER_MEMBER),
     ("A transactional id", "`coordinators/transaction/states.py`", TRANSACTION),
     ("A segment in remote storage", "`tiered/segment_metadata.py`", SEGMENT),
     ("The deletion of a partition in remote storage", "`tiered/segment_metadata.py`", PARTITION_DELETION),

@@ -1,1 +1,1 @@
-"""Consumer groups of the classic protocol and their committed offsets, over `__consumer_offsets`."""
+"""Groups and their committed offsets, and what is of classic groups only, over `__consumer_offsets`."""

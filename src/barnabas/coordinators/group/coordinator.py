@@ -10,8 +10,17 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
+from barnabas.coordinators.consumer_group.heartbeats import ConsumerHeartbeat
+from barnabas.coordinators.consumer_group.hosted import (
+    GROUP_ID_NOT_FOUND_SINCE,
+    LATEST_OFFSET_COMMIT,
+    HostedConsumerGroup,
+)
+from barnabas.coordinators.consumer_group.topics import NO_TOPICS, GroupTopics
 from barnabas.coordinators.group import membership
 from barnabas.coordinators.group.background import BackgroundSteps
+from barnabas.coordinators.group.classic_members import ClassicMembers
 from barnabas.coordinators.group.commits import (
     Codes,
     PreparedCommit,
@@ -20,22 +29,19 @@ from barnabas.coordinators.group.commits import (
     prepared_commit,
 )
 from barnabas.coordinators.group.deletions import GroupDeletions
-from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
+from barnabas.coordinators.group.descriptions import described_consumer_group, described_group, listed_groups
+from barnabas.coordinators.group.effect_runner import AnyGroup, GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.joining import Join, join
 from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.metrics import GroupMetrics
 from barnabas.coordinators.group.rebalance import prepare_rebalance_if_possible
 from barnabas.coordinators.group.records import CommittedOffset
-from barnabas.coordinators.group.responses import join_error, sync_error
 from barnabas.coordinators.group.settings import GroupSettings
-from barnabas.coordinators.group.states import GroupState
-from barnabas.coordinators.group.syncing import Sync, sync
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
-from barnabas.coordinators.shard import Shard, ShardSettings
+from barnabas.coordinators.shard import APPEND_ERRORS, Shard, ShardSettings
 from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
@@ -47,6 +53,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.wire.compression_types import Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
+    ConsumerGroupDescribeResponse,
     DescribeGroupsResponse,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -58,13 +65,8 @@ from barnabas.wire.messages import (
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 _EXPIRY_TASK: Final = "delete-expired-group-metadata"
-_KNOWN_MEMBER_ID_VERSION: Final = 4
-_SKIP_ASSIGNMENT_VERSION: Final = 9
 _PLACEMENTS_MAX: Final = 100_000
-PENDING_MEMBERS_MAX: Final = 10_000
-"""Member ids of one group that clients were given and have not come back with; each is kept for a session time-out."""
-_LISTED_PER_STEP: Final = 2_048
-_CLASSIC_TYPE: Final = "classic"
+_COMPLETED_PER_STEP: Final = 2_048
 
 
 class FetchedOffset(NamedTuple):
@@ -94,8 +96,11 @@ class GroupCoordinator:
         log: InternalLog,
         metrics: MetricsRegistry,
         logs: Logs,
+        topics: GroupTopics = NO_TOPICS,
     ) -> None:
+        """`topics` are what members of the consumer protocol are assigned partitions of."""
         self.broker_id = broker_id
+        self._topics = topics
         self._settings = settings
         self._host = host
         self._scheduler = scheduler
@@ -120,6 +125,19 @@ class GroupCoordinator:
             steps,
             self._background,
         )
+        self._classic = self._classic_members()
+        self._consumer = ConsumerGroups(
+            settings,
+            host=host,
+            topics=topics,
+            effects=self._effects,
+            background=self._background,
+            find=self._find,
+            create=self._create_as,
+            discard=self._discard,
+            on_rebalance=self._metrics.count_consumer_rebalance,
+            logger=self._logger,
+        )
         self._runtime: ShardRuntime[Groups, GroupLoader] = ShardRuntime(
             OFFSETS_TOPIC,
             host=host,
@@ -140,6 +158,16 @@ class GroupCoordinator:
         self._placements: dict[str, int] = {}
         self._is_active = False
         self._partition_count: int | None = None
+
+    def _classic_members(self) -> ClassicMembers:
+        return ClassicMembers(
+            self._settings,
+            host=self._host,
+            effects=self._effects,
+            find=self._find,
+            create=self._create,
+            make_classic=self._make_classic,
+        )
 
     def start(self, partition_count: int | None) -> None:
         """`partition_count` is that of `__consumer_offsets`, or what it will be created with; None while that cannot be
@@ -233,7 +261,7 @@ class GroupCoordinator:
                 yield from each(
                     lambda handle: handle.group.offsets.complete_transaction(producer_id, is_commit=is_commit),
                     list(groups.values()),
-                    _LISTED_PER_STEP,
+                    _COMPLETED_PER_STEP,
                 )
             finally:
                 on_done()
@@ -251,20 +279,26 @@ class GroupCoordinator:
         for handle in loaded:
             group = handle.group
             if self._groups.get(group.group_id) is handle:
-                now = self._effects.now()
-                if len(group.members) > self._settings.size_max:
-                    prepare_rebalance_if_possible(
-                        group,
-                        now,
-                        f"Freshly-loaded group is over capacity ({self._settings.size_max}). Rebalancing in order to "
-                        "give a chance for consumers to commit offsets",
-                    )
-                membership.expect_loaded_members(group, now)
-                self._effects.perform(handle)
-            left -= 1 + len(group.members)
+                if isinstance(group, Group):
+                    self._expect_classic(handle, group)
+                else:
+                    self._consumer.expect_loaded(handle, group)
+            left -= 1 + group.member_count
             if left <= 0:
                 yield
                 left = STEP_ELEMENTS
+
+    def _expect_classic(self, handle: GroupHandle, group: Group) -> None:
+        now = self._effects.now()
+        if len(group.members) > self._settings.size_max:
+            prepare_rebalance_if_possible(
+                group,
+                now,
+                f"Freshly-loaded group is over capacity ({self._settings.size_max}). Rebalancing in order to "
+                "give a chance for consumers to commit offsets",
+            )
+        membership.expect_loaded_members(group, now)
+        self._effects.perform(handle)
 
     def _unloaded(self, _shard: Shard[Groups], groups: Groups) -> Steps[None]:
         """No request finds the groups any more; what is parked in them is answered in steps."""
@@ -276,7 +310,7 @@ class GroupCoordinator:
         left = STEP_ELEMENTS
         while groups:
             group_id, handle = groups.popitem()
-            left -= 1 + len(handle.group.members)
+            left -= 1 + handle.group.member_count
             try:
                 self._effects.unload(handle)
             except Exception:
@@ -290,110 +324,29 @@ class GroupCoordinator:
 
     def join_group(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply) -> None:
         """`reply` takes the JoinGroupResponse, now or when the next generation begins."""
-        group_id, member_id = request.group_id, request.member_id
-        settings = self._settings
-        try:
-            handle = self._find(group_id)
-            if not settings.session_timeout_min_ms <= request.session_timeout_ms <= settings.session_timeout_max_ms:
-                raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
-            if handle is None:
-                if member_id:
-                    raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-                handle = self._create(group_id)
-            if len(handle.group.members.pending) >= PENDING_MEMBERS_MAX and not member_id:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        except KafkaError as error:
-            reply(join_error(member_id, error.code))
-            return
-        instance_id = request.group_instance_id
-        prefix = instance_id if instance_id is not None else client.client_id
-        protocols: dict[str, bytes] = {}
-        for protocol in request.protocols:
-            protocols.setdefault(protocol.name, protocol.metadata)
-        join(
-            handle.group,
-            self._effects.now(),
-            Join(
-                member_id=member_id,
-                new_member_id="" if member_id else f"{prefix}-{Uuid.generate(self._host.entropy).dashed}",
-                group_instance_id=instance_id,
-                client=client,
-                rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
-                session_timeout_ms=request.session_timeout_ms,
-                protocol_type=request.protocol_type,
-                protocols=tuple(protocols.items()),
-                requires_known_member_id=version >= _KNOWN_MEMBER_ID_VERSION and instance_id is None,
-                supports_skipping_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
-                reason=request.reason,
-            ),
-            reply,
-        )
-        self._effects.perform(handle)
+        self._classic.join_group(request, client, version, reply)
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
         """`reply` takes the SyncGroupResponse, now or when the leader's assignment is committed."""
-        try:
-            handle = self._find(request.group_id)
-            if handle is None:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        except KafkaError as error:
-            # A rebalance that was on is lost; older clients do not expect to be told that the group is loading.
-            is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            reply(sync_error(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
-            return
-        sync(
-            handle.group,
-            self._effects.now(),
-            Sync(
-                generation=request.generation_id,
-                member_id=request.member_id,
-                group_instance_id=request.group_instance_id,
-                protocol_type=request.protocol_type,
-                protocol=request.protocol_name,
-                assignments={each.member_id: each.assignment for each in request.assignments},
-            ),
-            reply,
-        )
-        self._effects.perform(handle)
+        self._classic.sync_group(request, reply)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """NONE, or why the member is to join again. While the group is loading it is taken at its word."""
-        handle = self._groups.get(request.group_id)
-        if handle is None or not request.group_id:
-            try:
-                handle = self._find(request.group_id)
-            except KafkaError as error:
-                is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                return ErrorCode.NONE if is_loading else error.code
-            if handle is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-        error_code = membership.heartbeat(
-            handle.group,
-            self._effects.now(),
-            generation=request.generation_id,
-            member_id=request.member_id,
-            group_instance_id=request.group_instance_id,
-        )
-        self._effects.perform(handle)
-        return error_code
+        return self._classic.heartbeat(request)
 
     def leave_group(
         self, group_id: str, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """The outcome for each member, in order."""
-        handle = self._find(group_id)
-        if handle is None:
-            return [
-                LeaveGroupResponse.MemberResponse(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=ErrorCode.UNKNOWN_MEMBER_ID,
-                )
-                for identity in leaving
-            ]
-        members = membership.leave(handle.group, self._effects.now(), leaving)
-        self._effects.perform(handle)
-        return members
+        return self._classic.leave_group(group_id, leaving)
+
+    def consumer_group_heartbeat(self, request: ConsumerHeartbeat, reply: Reply) -> None:
+        """`reply` takes the ConsumerGroupHeartbeatResponse, now or when what it tells is committed."""
+        self._consumer.heartbeat(request, reply)
+
+    def topics_changed(self) -> None:
+        """The topics that `topics` gives are others than before."""
+        self._consumer.topics_changed()
 
     # Offsets.
 
@@ -442,27 +395,34 @@ class GroupCoordinator:
         prepared: PreparedCommit,
         on_done: Callable[[Codes], None],
         producer_id: int | None = None,
+        version: int = LATEST_OFFSET_COMMIT,
     ) -> None:
-        """As `commit_offsets`; whether the member may commit is decided now. With a `producer_id` in its transaction:
-        the offsets are seen when that is committed (`complete_transaction`), and until then as unstable.
+        """As `commit_offsets`, by a request of that version; whether the member may commit is decided now. With a
+        `producer_id` in its transaction: the offsets are seen when that is committed (`complete_transaction`), and
+        until then as unstable.
         """
         handle = self._find(group_id, may_be_empty=producer_id is None)
         if handle is None:
             if generation >= 0 and producer_id is None:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+                is_new = version >= GROUP_ID_NOT_FOUND_SINCE and self._settings.offers_consumer_protocol
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
             self._logger.info("Creating simple consumer group %s via manual offset commit", group_id)
             handle = self._create(group_id)
         group = handle.group
-        now = self._effects.now()
-        error = membership.accept_commit(
-            group,
-            now,
-            generation=generation,
-            member_id=member_id,
-            group_instance_id=group_instance_id,
-            is_transactional=producer_id is not None,
-        )
-        self._effects.perform(handle)
+        if isinstance(group, Group):
+            error = membership.accept_commit(
+                group,
+                self._effects.now(),
+                generation=generation,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                is_transactional=producer_id is not None,
+            )
+            self._effects.perform(handle)
+        else:
+            error = group.accept_commit(
+                generation, member_id, version=version, is_transactional=producer_id is not None
+            )
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
 
@@ -474,6 +434,16 @@ class GroupCoordinator:
             append_commit(handle, prepared, self._background, self._metrics, on_done)
         else:
             append_transactional_commit(handle, prepared, producer_id, self._background, on_done)
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Raises KafkaError STALE_MEMBER_EPOCH or UNKNOWN_MEMBER_ID where a member of a group of the consumer protocol
+        is not, or no more, what it says; classic members do not say.
+        """
+        handle = self._find(group_id, may_be_empty=True)
+        if handle is not None and isinstance(handle.group, HostedConsumerGroup):
+            error = handle.group.accept_fetch(member_id, member_epoch)
+            if error is not ErrorCode.NONE:
+                raise KafkaError(error)
 
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool
@@ -542,27 +512,29 @@ class GroupCoordinator:
         if not self._is_active:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._runtime.is_loading else ErrorCode.NONE
-        if types and _CLASSIC_TYPE not in {name.lower() for name in types}:
-            return error, []
-        wanted = {name.lower() for name in states}
-        listed: list[ListGroupsResponse.ListedGroup] = []
-        for position, (group_id, handle) in enumerate(list(self._groups.items())):
-            if position % _LISTED_PER_STEP == _LISTED_PER_STEP - 1:
-                yield
-            is_here = self._groups.get(group_id) is handle
-            if is_here and (not wanted or handle.group.state.value.lower() in wanted):
-                listed.append(handle.group.listed())
-        return error, listed
+        return error, (yield from listed_groups(self._groups, states, types))
 
     def describe_group(self, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
-        """The group with its members; one that does not exist is Dead. Errors are in the answer."""
+        """The classic group with its members; one that does not exist is Dead. Errors are in the answer."""
         try:
             handle = self._find(group_id, may_be_empty=True)
         except KafkaError as error:
             return DescribeGroupsResponse.DescribedGroup(group_id=group_id, error_code=error.code)
-        if handle is None:
-            return DescribeGroupsResponse.DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
-        return handle.group.described()
+        return described_group(group_id, handle)
+
+    def describe_consumer_group(
+        self, group_id: str, on_known: Callable[[ErrorCode], None]
+    ) -> Steps[ConsumerGroupDescribeResponse.DescribedGroup]:
+        """The group of the consumer protocol; errors are in the answer. `on_known` is called once, when what is told is
+        committed, or was not in time.
+        """
+        try:
+            handle = self._find(group_id)
+        except KafkaError as error:
+            on_known(ErrorCode.NONE)
+            return ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id, error_code=error.code)
+        default = self._consumer.default_assignor
+        return (yield from described_consumer_group(group_id, handle, default, self._topics, on_known))
 
     # Inside.
 
@@ -581,15 +553,42 @@ class GroupCoordinator:
         return handle
 
     def _create(self, group_id: str) -> GroupHandle:
+        return self._create_as(Group(group_id, self._settings, self._logger, self._effects.now()))
+
+    def _create_as(self, group: AnyGroup) -> GroupHandle:
+        group_id = group.group_id
         shard = self._runtime.shard(self.partition_for(group_id))
         if self._deletions.is_being_deleted(group_id):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # as Kafka's groups that are Dead and not gone yet
-        handle = GroupHandle(Group(group_id, self._settings, self._logger, self._effects.now()), shard)
+        handle = GroupHandle(group, shard)
         shard.content[group_id] = self._groups[group_id] = handle
         return handle
+
+    def _discard(self, handle: GroupHandle) -> None:
+        """Takes a group out again of which the log has nothing."""
+        group_id = handle.group.group_id
+        if self._groups.get(group_id) is handle:
+            del self._groups[group_id]
+            handle.shard.content.pop(group_id, None)
+
+    def _make_classic(self, handle: GroupHandle) -> Group:
+        """An empty group of the consumer protocol makes place for a classic one with its offsets. Raises KafkaError."""
+        group = handle.group
+        classic = Group(group.group_id, self._settings, self._logger, self._effects.now())
+        classic.offsets = group.offsets
+
+        def replay(_base_offset: int) -> None:
+            handle.group = classic
+
+        try:
+            handle.shard.append(group.tombstones(), self._effects.now().time_ms, replay, lambda _error: None)
+        except KafkaError as error:
+            raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
+        self._effects.stop_timers(handle)
+        return classic
 
     def _on_stored(self, stored: Stored) -> None:
         self._metrics.completed_rebalances.count += isinstance(stored, StoredAssignment)
 
-    def _each_group(self) -> Iterator[Group]:
+    def _each_group(self) -> Iterator[AnyGroup]:
         return (handle.group for handle in self._groups.values())

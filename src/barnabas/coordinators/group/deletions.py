@@ -16,12 +16,10 @@ from itertools import islice
 from typing import Final
 
 from barnabas.coordinators.group.background import BackgroundSteps
-from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle, Groups
-from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.group.effect_runner import AnyGroup, GroupEffectRunner, GroupHandle, Groups
 from barnabas.coordinators.group.metrics import GroupMetrics
-from barnabas.coordinators.group.records import group_key, offset_key
+from barnabas.coordinators.group.records import offset_key
 from barnabas.coordinators.group.settings import GroupSettings
-from barnabas.coordinators.group.states import GroupState
 from barnabas.coordinators.shard import APPEND_ERRORS
 from barnabas.kernel.steps import STEP_ELEMENTS, StepRunner, Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -164,7 +162,7 @@ class GroupDeletions:
             elif not self._is_here(handle):
                 is_active = handle.shard.is_active
                 outcomes[group_id] = ErrorCode.GROUP_ID_NOT_FOUND if is_active else ErrorCode.NOT_COORDINATOR
-            elif handle.group.state is not GroupState.EMPTY:
+            elif not handle.group.is_empty:
                 outcomes[group_id] = ErrorCode.NON_EMPTY_GROUP
             else:
                 yield from self._delete_group(handle, outcomes, appends, pace)
@@ -214,7 +212,7 @@ class GroupDeletions:
         but consumers. Each offset goes at its turn, the first ones now.
         """
         group = handle.group
-        if group.state is not GroupState.EMPTY and not group.is_consumer_group:
+        if not group.is_empty and not group.is_consumer_group:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
         self._background.run(self._delete_offsets(handle, partitions, on_done), "delete-offsets")
 
@@ -253,7 +251,7 @@ class GroupDeletions:
             for partition in some:
                 if not handle.shard.is_active:
                     outcomes[partition] = ErrorCode.NOT_COORDINATOR
-                elif group.state is not GroupState.EMPTY and group.is_subscribed_to(partition.topic):
+                elif not group.is_empty and group.is_subscribed_to(partition.topic):
                     outcomes[partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
                 else:
                     outcomes[partition] = ErrorCode.NONE
@@ -420,7 +418,7 @@ class GroupDeletions:
                 error,
             )
         elif is_unused:
-            self._logger.info("Group %s with generation %d is removed", group.group_id, group.generation)
+            self._logger.info("Group %s with generation %d is removed", group.group_id, group.version)
             self._take_out(handle)
         return committed_before - len(group.offsets)
 
@@ -428,9 +426,9 @@ class GroupDeletions:
         if self._is_here(handle):
             self._write_off(handle, ())
 
-    def _is_unused(self, group: Group, removing: Sequence[TopicPartition] = ()) -> bool:
+    def _is_unused(self, group: AnyGroup, removing: Sequence[TopicPartition] = ()) -> bool:
         """Whether nothing is left of the group when the offsets of these partitions are removed."""
-        return group.state is GroupState.EMPTY and not group.offsets.has_others(removing)
+        return group.is_empty and not group.offsets.has_others(removing)
 
     def _take_out(self, handle: GroupHandle) -> None:
         group_id = handle.group.group_id
@@ -447,7 +445,7 @@ class GroupDeletions:
 
 
 def _append_tombstones(
-    group: Group,
+    group: AnyGroup,
     partitions: Sequence[TopicPartition],
     append: Callable[[Records, Sequence[TopicPartition], Callable[[int], None]], None],
     *,
@@ -460,8 +458,8 @@ def _append_tombstones(
     appended (pending) must not be forgotten by a deletion that is refused.
     """
     records: Records = [(offset_key(group.group_id, partition), None) for partition in partitions]
-    if with_group and group.recorded is not None:
-        records.append((group_key(group.group_id), None))
+    if with_group:
+        records += group.tombstones()
     position = 0
 
     def append_batch(batch: Records) -> None:
@@ -471,8 +469,8 @@ def _append_tombstones(
         def replay(base_offset: int) -> None:
             for partition in some:
                 group.offsets.replay(partition, base_offset, None)
-            if len(some) < len(batch):
-                group.replay(None)
+            for key, _ in batch[len(some) :]:
+                group.bury(key)
 
         append(batch, some, replay)
         position += len(batch)

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
 from barnabas.coordinators.group import membership, rebalance, syncing
 from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.effects import (
@@ -30,6 +31,7 @@ from barnabas.kernel.timers import Timer, Timers
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.primitives import EncodeError
 
+AnyGroup = Group | HostedConsumerGroup
 Groups = dict[str, "GroupHandle"]
 """The content of a shard."""
 
@@ -49,8 +51,9 @@ class GroupHandle:
 
     __slots__ = ("group", "shard", "timers")
 
-    def __init__(self, group: Group, shard: Shard[Groups]) -> None:
+    def __init__(self, group: AnyGroup, shard: Shard[Groups]) -> None:
         self.group = group
+        """One may make place for one of the other kind, with the same offsets, while it is empty."""
         self.shard = shard
         self.timers: dict[TimerKey, Timer] = {}
 
@@ -87,9 +90,10 @@ class GroupEffectRunner:
         """Does what the last input of the group asks for. Very many answers leave a piece at a time, as they were made:
         to a member that gets one of a generation which is over it is as if the network had taken long.
         """
-        if not handle.group.effects:
+        group = handle.group
+        if not isinstance(group, Group) or not group.effects:
             return
-        effects = handle.group.take_effects()
+        effects = group.take_effects()
         answers: list[Respond] = []
         has_many = len(effects) > STEP_ELEMENTS
         for effect in effects:
@@ -99,20 +103,19 @@ class GroupEffectRunner:
                 else:
                     effect.reply(effect.response)
             elif isinstance(effect, StartTimer):
-                self._stop_timer(handle, effect.key)
-                handle.timers[effect.key] = self._timers.call_after(effect.delay_ms, self._rang, handle, effect.key)
-                self._count_timer(effect.key, 1)
+                self.start_timer(handle, effect.key, effect.delay_ms, self._rang)
             elif isinstance(effect, StopTimer):
-                self._stop_timer(handle, effect.key)
+                self.stop_timer(handle, effect.key)
             else:
-                self._store(handle, effect)
+                self._store(handle, group, effect)
         if answers:
             self._background.run(_answered(answers), "answer-members")
 
     def unload(self, handle: GroupHandle) -> None:
         """The group goes: answers what is parked, stops its timers."""
-        membership.unload(handle.group, self.now())
-        self.perform(handle)
+        if isinstance(handle.group, Group):
+            membership.unload(handle.group, self.now())
+            self.perform(handle)
         self.stop_timers(handle)
 
     def stop_timers(self, handle: GroupHandle) -> None:
@@ -121,7 +124,20 @@ class GroupEffectRunner:
             self._count_timer(key, -1)
         handle.timers.clear()
 
-    def _stop_timer(self, handle: GroupHandle, key: TimerKey) -> None:
+    def start_timer(
+        self, handle: GroupHandle, key: TimerKey, delay_ms: float, rang: Callable[[GroupHandle, TimerKey], None]
+    ) -> None:
+        """Instead of one with that key; `rang(handle, key)` is called unless the shard has resigned then."""
+        self.stop_timer(handle, key)
+        handle.timers[key] = self._timers.call_after(delay_ms, self._ring, handle, key, rang)
+        self._count_timer(key, 1)
+
+    def _ring(self, handle: GroupHandle, key: TimerKey, rang: Callable[[GroupHandle, TimerKey], None]) -> None:
+        self.stop_timer(handle, key)
+        if handle.shard.is_active:  # otherwise members are sent to another broker, and must not be told of this one's
+            rang(handle, key)
+
+    def stop_timer(self, handle: GroupHandle, key: TimerKey) -> None:
         timer = handle.timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -134,22 +150,21 @@ class GroupEffectRunner:
             self.rebalances_awaited += step
 
     def _rang(self, handle: GroupHandle, key: TimerKey) -> None:
-        self._stop_timer(handle, key)
-        if not handle.shard.is_active:
-            return  # its members are being sent to another broker, and must not be given a generation of this one
-        now = self.now()
+        now, group = self.now(), handle.group
+        if not isinstance(group, Group):
+            return
         if key.kind is TimerKind.SESSION:
-            membership.session_timer_expired(handle.group, now, key.member_id)
+            membership.session_timer_expired(group, now, key.member_id)
         elif key.kind is TimerKind.PENDING:
-            membership.pending_timer_expired(handle.group, now, key.member_id)
+            membership.pending_timer_expired(group, now, key.member_id)
         elif key.kind is TimerKind.JOIN:
-            rebalance.join_timer_expired(handle.group, now)
+            rebalance.join_timer_expired(group, now)
         else:
-            rebalance.sync_timer_expired(handle.group, now)
+            rebalance.sync_timer_expired(group, now)
         self.perform(handle)
 
-    def _store(self, handle: GroupHandle, effect: StoreGroup) -> None:
-        group, stored = handle.group, effect.stored
+    def _store(self, handle: GroupHandle, group: Group, effect: StoreGroup) -> None:
+        stored = effect.stored
 
         def replay(_base_offset: int) -> None:
             group.replay(effect.value)
@@ -158,7 +173,7 @@ class GroupEffectRunner:
         try:
             record = (group_key(group.group_id), group_value(effect.value, self._versions.group))
             handle.shard.append(
-                [record], self._clock.time_ms(), replay, functools.partial(self._stored, handle, stored)
+                [record], self._clock.time_ms(), replay, functools.partial(self._stored, handle, group, stored)
             )
         except EncodeError as error:  # texts that a request may have and a record may not
             self._logger.warning("The record of group %s cannot be written: %s", group.group_id, error)
@@ -168,12 +183,12 @@ class GroupEffectRunner:
             syncing.refused(group, self.now(), stored, _STORE_ERRORS.get(error.code, error.code))
         self.perform(handle)
 
-    def _stored(self, handle: GroupHandle, stored: Stored, error: ErrorCode) -> None:
+    def _stored(self, handle: GroupHandle, group: Group, stored: Stored, error: ErrorCode) -> None:
         if error is ErrorCode.NONE:
             self._on_stored(stored)
         else:
-            self._logger.info("The record of group %s was not committed: %s", handle.group.group_id, error.name)
-        syncing.stored(handle.group, self.now(), stored, _STORE_ERRORS.get(error, error))
+            self._logger.info("The record of group %s was not committed: %s", group.group_id, error.name)
+        syncing.stored(group, self.now(), stored, _STORE_ERRORS.get(error, error))
         self.perform(handle)
 
 

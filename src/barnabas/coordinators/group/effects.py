@@ -29,6 +29,8 @@ class TimerKind(enum.Enum):
     """The time for members to ask for their assignment."""
     SESSION = "session"
     """The session of a member."""
+    REVOCATION = "revocation"
+    """The time in which a member of the consumer protocol is to give up partitions."""
     PENDING = "pending"
     """The time in which a client is to come back with the member id that it was given."""
 

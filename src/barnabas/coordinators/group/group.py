@@ -27,7 +27,7 @@ from barnabas.coordinators.group.effects import (
 from barnabas.coordinators.group.member import Client, Member
 from barnabas.coordinators.group.members import Members
 from barnabas.coordinators.group.offsets import GroupOffsets
-from barnabas.coordinators.group.records import NO_STATE_TIMESTAMP, CommittedOffset
+from barnabas.coordinators.group.records import NO_STATE_TIMESTAMP, CommittedOffset, group_key
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.states import GROUP, GroupState
 from barnabas.coordinators.group.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
@@ -96,6 +96,19 @@ class Group:
         return effects
 
     # What it is.
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is GroupState.EMPTY
+
+    @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
+    def version(self) -> int:
+        """What its log messages call it by."""
+        return self.generation
 
     @property
     def is_consumer_group(self) -> bool:
@@ -176,6 +189,14 @@ class Group:
     def replay(self, value: GroupMetadataValue | None) -> None:
         """The record is in the log; None is a tombstone."""
         self.recorded = value
+
+    def tombstones(self) -> list[tuple[bytes, bytes | None]]:
+        """The records that end the group."""
+        return [] if self.recorded is None else [(group_key(self.group_id), None)]
+
+    def bury(self, _key: bytes) -> None:
+        """The tombstone is in the log."""
+        self.replay(None)
 
     def restore(self, value: GroupMetadataValue) -> None:
         """Makes of a new group what its record says. Raises ValueError where its members cannot be."""

@@ -6,11 +6,20 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.coordinators.group.effect_runner import GroupHandle, Groups
+from barnabas.coordinators.consumer_group.loading import LastRecords, keep, restored
+from barnabas.coordinators.consumer_group.records import ConsumerGroupKey
+from barnabas.coordinators.consumer_group.records import read_value as read_consumer_value
+from barnabas.coordinators.group.effect_runner import AnyGroup, GroupHandle, Groups
 from barnabas.coordinators.group.effects import Now
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.offsets import GroupOffsets, emptied_mapping
-from barnabas.coordinators.group.records import GroupKey, read_group_value, read_key, read_offset_value
+from barnabas.coordinators.group.records import (
+    GroupKey,
+    OffsetKey,
+    read_group_value,
+    read_key,
+    read_offset_value,
+)
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
@@ -34,7 +43,7 @@ class GroupLoader:
     """
 
     def __init__(
-        self, settings: GroupSettings, logger: logging.Logger, now: Now, host_group: Callable[[Group], GroupHandle]
+        self, settings: GroupSettings, logger: logging.Logger, now: Now, host_group: Callable[[AnyGroup], GroupHandle]
     ) -> None:
         """`host_group` puts a group into the shard."""
         self.groups: Groups = {}
@@ -45,6 +54,7 @@ class GroupLoader:
         self._host_group = host_group
         self._values: dict[str, GroupMetadataValue] = {}
         """The records of groups that are being built; `_offsets` has their offsets."""
+        self._consumer_records: dict[str, LastRecords] = {}
         self._offsets: dict[str, GroupOffsets] = {}
         self._left = STEP_ELEMENTS
         """What the step that is under way may yet take."""
@@ -103,6 +113,15 @@ class GroupLoader:
             for key, latest in undecided.items():
                 yield from self._count()
                 self._apply_transactional(producer_id, key, latest, offsets)
+        while self._consumer_records:
+            group_id, records = self._consumer_records.popitem()
+            hosted = yield from restored(group_id, records, offsets.get(group_id), self._logger)
+            yield from self._count()
+            if hosted is not None:
+                if groups.pop(group_id, None) is not None:
+                    self._logger.warning("Group %s has records of both kinds; it is a consumer group", group_id)
+                offsets.pop(group_id, None)
+                self.groups[group_id] = self._host_group(hosted)
         while groups:
             group_id, value = groups.popitem()
             group = self._restored(group_id, value)
@@ -130,6 +149,7 @@ class GroupLoader:
 
     def _without_groups(self) -> Steps[None]:
         yield from emptied_mapping(self._values)
+        yield from emptied_mapping(self._consumer_records)
         while self._offsets:
             _, offsets = self._offsets.popitem()
             yield from self._count()
@@ -146,7 +166,10 @@ class GroupLoader:
         try:
             read = read_key(key)
             if read is None:
-                self._logger.warning("A record near offset %d is no classic group's and is ignored", base_offset)
+                self._logger.warning("A record near offset %d is of no known kind and is ignored", base_offset)
+            elif isinstance(read, ConsumerGroupKey):
+                if value is not None:
+                    keep(self._consumer_records, read, read_consumer_value(read, value))
             elif isinstance(read, GroupKey):
                 groups.pop(read.group_id, None)
                 if value is not None:
@@ -163,7 +186,7 @@ class GroupLoader:
         base_offset, value = latest
         try:
             read = read_key(key)
-            if read is not None and not isinstance(read, GroupKey):
+            if isinstance(read, OffsetKey):
                 committed = None if value is None else read_offset_value(value)
                 kept = offsets.setdefault(read.group_id, GroupOffsets())
                 kept.replay_transactional(producer_id, read.partition, base_offset, committed)

@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from barnabas.coordinators.group.effect_runner import GroupEffectRunner
-from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.consumer_group.states import ConsumerGroupState
+from barnabas.coordinators.group.effect_runner import AnyGroup, GroupEffectRunner
 from barnabas.coordinators.group.states import GroupState
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 
@@ -30,19 +30,20 @@ class GroupMetrics:
     def __init__(
         self,
         metrics: MetricsRegistry,
-        groups: Callable[[], Iterable[Group]],
+        groups: Callable[[], Iterable[AnyGroup]],
         effects: GroupEffectRunner,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._groups = groups
         self._loop = loop
-        self._counted: tuple[dict[GroupState, int], int] | None = None
+        self._counted: tuple[dict[GroupState | ConsumerGroupState, int], int] | None = None
         self._metrics = metrics
         self._names: list[MetricName] = []
         self.offset_commits = metrics.meter(self._name(_COORDINATOR, "offset-commit"))
         self.offset_expirations = metrics.meter(self._name(_COORDINATOR, "offset-expiration"))
         self.offset_deletions = metrics.meter(self._name(_COORDINATOR, "offset-deletion"))
         self.completed_rebalances = metrics.meter(self._name(_COORDINATOR, "group-completed-rebalance"))
+        self._consumer_rebalances = metrics.meter(self._name(_COORDINATOR, "consumer-group-rebalance"))
         self.partition_load_time_ms = metrics.histogram(self._name(_COORDINATOR, "partition-load-time"))
 
         def gauge(name: str, read: Callable[[], float]) -> None:
@@ -52,6 +53,11 @@ class GroupMetrics:
         gauge("NumGroups", lambda: sum(self._count()[0].values()))
         for state in GroupState:
             gauge(f"NumGroups{state.value}", functools.partial(self._count_in, state))
+        for consumer_state in ConsumerGroupState:
+            tags = (("state", consumer_state.value.lower()),)
+            consumer_name = MetricName(_GROUP, _COORDINATOR, "consumer-group-count", tags)
+            self._names.append(consumer_name)
+            metrics.gauge(consumer_name, functools.partial(self._count_in, consumer_state))
         for operation, read in (
             ("Heartbeat", lambda: effects.heartbeats_awaited),
             ("Rebalance", lambda: effects.rebalances_awaited),
@@ -61,22 +67,26 @@ class GroupMetrics:
                 self._names.append(name)
                 metrics.gauge(name, read)
 
+    def count_consumer_rebalance(self) -> None:
+        """The epoch of a group of the consumer protocol went up since subscriptions or topics changed."""
+        self._consumer_rebalances.count += 1
+
     def remove(self) -> None:
         """Takes everything out of the registry again."""
         for name in self._names:
             self._metrics.remove(name)
 
-    def _count(self) -> tuple[dict[GroupState, int], int]:
+    def _count(self) -> tuple[dict[GroupState | ConsumerGroupState, int], int]:
         """The groups by state, and their offsets, as they were when this was first asked for in this turn."""
         if self._counted is None:
             groups = list(self._groups())
             states = [group.state for group in groups]
-            counts = {state: states.count(state) for state in GroupState}
+            counts = {state: states.count(state) for state in (*GroupState, *ConsumerGroupState)}
             self._counted = counts, sum([len(group.offsets) for group in groups])
             self._loop.call_soon(self._forget)
         return self._counted
 
-    def _count_in(self, state: GroupState) -> int:
+    def _count_in(self, state: GroupState | ConsumerGroupState) -> int:
         return self._count()[0][state]
 
     def _forget(self) -> None:

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: a group after a rebalance, and each of its committed offsets.
 
-The version ahead of a key is the type of the record: 0 and 1 an offset, 2 a classic group, 3 and above what KIP-848
-groups write. Values are written in the newest version without tagged fields that the brokers of
-`inter.broker.protocol.version` read, as Apache Kafka 3.9 does.
+The version ahead of a key is the type of the record: 0 and 1 an offset, 2 a classic group, 3 to 8 what groups of the
+consumer protocol write (`consumer_group.records`). Values are written in the newest version without tagged fields that
+the brokers of `inter.broker.protocol.version` read, as Apache Kafka 3.9 does.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas.config.kafka_versions import is_at_least
+from barnabas.coordinators.consumer_group.records import ConsumerGroupKey, RecordKind
+from barnabas.coordinators.consumer_group.records import read_key as read_consumer_key
 from barnabas.wire.codec import decode_prefixed, encode_prefixed
 from barnabas.wire.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from barnabas.wire.topics import TopicPartition
@@ -23,6 +25,7 @@ _GROUP_KEY_VERSION: Final = 2
 _EXPIRING_OFFSET_VERSION: Final = 1
 """The one version of an offset's value that has room for an expiration of its own."""
 _KEY_VERSION_BYTES: Final = 2
+_CONSUMER_KINDS: Final = frozenset(RecordKind)
 
 
 class CommittedOffset(NamedTuple):
@@ -99,8 +102,8 @@ def group_value(value: GroupMetadataValue, version: int) -> bytes:
     return encode_prefixed(value, version)
 
 
-def read_key(key: bytes) -> OffsetKey | GroupKey | None:
-    """What the key names; None for a type of record that classic groups do not have.
+def read_key(key: bytes) -> OffsetKey | GroupKey | ConsumerGroupKey | None:
+    """What the key names; None for a type of record that is not known.
 
     Raises `ProtocolError` for a key that is none.
     """
@@ -110,6 +113,8 @@ def read_key(key: bytes) -> OffsetKey | GroupKey | None:
         return OffsetKey(offset.group, TopicPartition(offset.topic, offset.partition))
     if version == _GROUP_KEY_VERSION or len(key) < _KEY_VERSION_BYTES:
         return GroupKey(decode_prefixed(GroupMetadataKey, key)[1].group)
+    if version in _CONSUMER_KINDS:
+        return read_consumer_key(key, RecordKind(version))
     return None
 
 

@@ -7,15 +7,17 @@ from typing import Final
 
 from barnabas.config.kafka_versions import is_at_least
 from barnabas.config.settings import setting
+from barnabas.coordinators.consumer_group.targets import ASSIGNOR_CLASSES
 from barnabas.coordinators.group.records import ValueVersions
 from barnabas.wire.compression_types import CompressionType
 
+CONSUMER_PROTOCOL: Final = "consumer"
 _MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Kafka's keys `group.*` and `offsets.*` for the classic protocol."""
+    """Kafka's keys `group.*` and `offsets.*`."""
 
     session_timeout_min_ms: int = setting("group.min.session.timeout.ms", int)
     session_timeout_max_ms: int = setting("group.max.session.timeout.ms", int)
@@ -28,11 +30,25 @@ class GroupSettings:
     retention_check_interval_ms: int = setting("offsets.retention.check.interval.ms", int)
     compression_codec: int = setting("offsets.topic.compression.codec", int)
     commit_timeout_ms: int = setting("offsets.commit.timeout.ms", int)
+    rebalance_protocols: tuple[str, ...] = setting("group.coordinator.rebalance.protocols", tuple)
+    consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms", int)
+    consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms", int)
+    consumer_size_max: int = setting("group.consumer.max.size", int)
+    consumer_assignors: tuple[str, ...] = setting("group.consumer.assignors", tuple)
     inter_broker_protocol_version: str = setting("inter.broker.protocol.version", str)
 
     @property
     def retention_ms(self) -> int:
         return self.retention_minutes * _MINUTE_MS
+
+    @property
+    def offers_consumer_protocol(self) -> bool:
+        return CONSUMER_PROTOCOL in {name.lower() for name in self.rebalance_protocols}
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """By their own names; the first is the default."""
+        return tuple(ASSIGNOR_CLASSES[name] for name in self.consumer_assignors)
 
     @property
     def compression(self) -> CompressionType:

@@ -7,6 +7,7 @@ import itertools
 import logging
 from typing import Any, cast
 
+from barnabas.coordinators.consumer_group.topics import NO_TOPICS, GroupTopics
 from barnabas.coordinators.group.commits import Codes
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.coordinators.group.group import Group
@@ -70,7 +71,7 @@ class CountingEntropy:
 class GroupWorld:
     """One broker that leads every partition of `__consumer_offsets`. Close it after use."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, topics: GroupTopics = NO_TOPICS, **settings: Any) -> None:
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
         self.log = MemoryLog()
@@ -94,6 +95,7 @@ class GroupWorld:
             log=self.log,
             metrics=self.metrics,
             logs=self.logs,
+            topics=topics,
         )
         self.coordinator.start(PARTITIONS)
 
@@ -122,8 +124,9 @@ class GroupWorld:
         self.coordinator.on_resigned(partition.partition, epoch)
 
     def group(self, group_id: str) -> Group:
-        handle = self.coordinator._groups[group_id]
-        return handle.group
+        group = self.coordinator._groups[group_id].group
+        assert isinstance(group, Group)
+        return group
 
     def commit(
         self,
@@ -168,7 +171,7 @@ def durable(world: GroupWorld) -> dict[str, tuple[Any, dict[TopicPartition, Any]
     """What there is of each group that does not go with its coordinator: what its record says, and its offsets."""
     return {
         group_id: (
-            handle.group.recorded,
+            cast("Group", handle.group).recorded,
             {partition: handle.group.offsets.get(partition) for partition in handle.group.offsets.partitions},
         )
         for group_id, handle in world.coordinator._groups.items()

@@ -280,16 +280,14 @@ class AnyOrder(RuleBasedStateMachine):
     def present_group(self) -> Group | None:
         if not hasattr(self, "world"):
             return None
-        handle = self.world.coordinator._groups.get("g")
-        return None if handle is None else handle.group
+        return None if "g" not in self.world.coordinator._groups else self.world.group("g")
 
 
 def durable(world: GroupWorld, group_id: str) -> tuple[Any, ...]:
     """What of a group survives its coordinator."""
-    handle = world.coordinator._groups.get(group_id)
-    if handle is None:
+    if group_id not in world.coordinator._groups:
         return ()
-    group = handle.group
+    group = world.group(group_id)
     described: DescribeGroupsResponse.DescribedGroup = group.described()
     described.members.sort(key=lambda member: member.member_id)
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas.coordinators.consumer_group.records import ConsumerGroupKey, RecordKind
 from barnabas.coordinators.group.records import (
     CommittedOffset,
     GroupKey,
@@ -27,7 +28,8 @@ def test_keys_say_what_they_are_of() -> None:
     assert read_key(offset_key("g", TopicPartition("t", 2))) == OffsetKey("g", TopicPartition("t", 2))
     assert read_key(group_key("é")) == GroupKey("é")
     assert group_key("g") == b"\0\2\0\1g"
-    assert read_key(b"\0\3\0\1g") is None
+    assert read_key(b"\0\3\0\1g") == ConsumerGroupKey(RecordKind.GROUP, "g")
+    assert read_key(b"\0\x09\0\1g") is None
 
 
 @pytest.mark.parametrize("key", [b"", b"\0", b"\0\1", b"\0\2\0\5g", b"\0\2\0\1gg"])

@@ -1,0 +1,291 @@
+"""What a heartbeat decides: records about the member, and the answer. Nothing is changed here.
+
+A heartbeat has two parts, with the target assignment between them: `register` takes over what the member says of
+itself and bumps the group's epoch where that changes what is to be assigned; `reconcile` brings the member a step
+nearer to its target. A member that leaves, or is fenced, has one: `remove`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from barnabas.coordinators.consumer_group.group import ConsumerGroup
+from barnabas.coordinators.consumer_group.member import (
+    JOINING_EPOCH,
+    LEFT_EPOCH,
+    LEFT_FOR_A_WHILE_EPOCH,
+    NO_PARTITIONS,
+    NO_TIMEOUT,
+    ConsumerMember,
+    Partitions,
+    includes,
+    partition_count,
+)
+from barnabas.coordinators.consumer_group.reconciliation import reconciled
+from barnabas.coordinators.consumer_group.records import (
+    ConsumerGroupRecord,
+    Current,
+    GroupEpoch,
+    MemberSaid,
+    RecordKind,
+    SubscribedTopics,
+    Target,
+    Tombstone,
+)
+from barnabas.coordinators.consumer_group.topics import TopicFacts
+from barnabas.wire.errors import ErrorCode, KafkaError
+
+SUBSCRIBED_TOPICS_MAX: Final = 10_000
+OWNED_PARTITIONS_MAX: Final = 200_000
+"""Bounds of one heartbeat, which is handled in one turn."""
+
+Facts = Callable[[str], TopicFacts | None]
+Records = list[ConsumerGroupRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """A ConsumerGroupHeartbeat request; None for what the member has not changed."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = NO_TIMEOUT
+    client_id: str = ""
+    client_host: str = ""
+    subscribed: frozenset[str] | None = None
+    assignor: str | None = None
+    owned: Partitions | None = None
+    """What the member says that it owns."""
+
+    @property
+    def joins(self) -> bool:
+        return self.epoch == JOINING_EPOCH
+
+    @property
+    def leaves(self) -> bool:
+        return self.epoch in (LEFT_EPOCH, LEFT_FOR_A_WHILE_EPOCH)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the member says everything, and is to be told everything."""
+        return self.joins or (
+            self.rebalance_timeout_ms != NO_TIMEOUT and self.subscribed is not None and self.owned is not None
+        )
+
+
+class Registration(NamedTuple):
+    """The member as it is from now on, and the records that make it so."""
+
+    member: ConsumerMember
+    records: Records
+    is_bumped: bool
+    """Whether the group's epoch goes up."""
+
+
+def check_request(request: ConsumerHeartbeat, assignors: Collection[str]) -> None:
+    """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
+
+    def refuse(reason: str) -> None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+    for name, text in (
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
+        if text is not None and not text.strip():
+            refuse(f"{name} can't be empty.")
+    if request.epoch > JOINING_EPOCH or request.leaves:
+        if not request.member_id.strip():
+            refuse("MemberId can't be empty.")
+        if request.epoch == LEFT_FOR_A_WHILE_EPOCH and request.instance_id is None:
+            refuse("InstanceId can't be null.")
+    elif request.joins:
+        if request.rebalance_timeout_ms == NO_TIMEOUT:
+            refuse("RebalanceTimeoutMs must be provided in first request.")
+        if request.owned is None or request.owned:
+            refuse("TopicPartitions must be empty when (re-)joining.")
+        if not request.subscribed:
+            refuse("SubscribedTopicNames must be set in first request.")
+    else:
+        refuse("MemberEpoch is invalid.")
+    if request.subscribed is not None and len(request.subscribed) > SUBSCRIBED_TOPICS_MAX:
+        refuse(f"{len(request.subscribed)} topics; a member can subscribe to {SUBSCRIBED_TOPICS_MAX}.")
+    if request.owned is not None and partition_count(request.owned) > OWNED_PARTITIONS_MAX:
+        refuse(f"{partition_count(request.owned)} owned partitions; at most {OWNED_PARTITIONS_MAX} can be named.")
+    if request.assignor is not None and request.assignor not in assignors:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def register(
+    group: ConsumerGroup,
+    request: ConsumerHeartbeat,
+    new_member_id: str,
+    facts: Facts,
+    *,
+    size_max: int,
+    is_stale: bool,
+) -> Registration:
+    """Takes over what the member says. `new_member_id` is for one that has none; `is_stale` says that the topics of the
+    group are to be looked at again. Raises KafkaError GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+    UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID.
+    """
+    member_id = request.member_id or new_member_id
+    if len(group.members) >= size_max and member_id not in group.members:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {size_max} members.",
+        )
+    records: Records = []
+    if request.instance_id is None:
+        present = _dynamic_member(group, request, member_id)
+    else:
+        present = _static_member(group, request, request.instance_id, member_id, records)
+    said = _as_said(present, request)
+    # A member that was taken over from another id is recorded under its own, changed or not.
+    subscription_changed = said.subscribed != present.subscribed
+    if said != present:
+        records.append(MemberSaid(said))
+    bumps = subscription_changed
+    if bumps or is_stale:
+        before = group.static_member(request.instance_id) or group.members.get(member_id)
+        topics = found_topics(group.topics_with(before, said), facts)
+        if topics != group.topics:
+            bumps = True
+            records.append(SubscribedTopics(topics))
+    if bumps:
+        records.append(GroupEpoch(group.epoch + 1))
+    return Registration(said, records, bumps)
+
+
+def _as_said(present: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
+    def newer(said: str | None, known: str | None) -> str | None:
+        return known if said is None else said
+
+    has_timeout = request.rebalance_timeout_ms != NO_TIMEOUT
+    return dataclasses.replace(
+        present,
+        instance_id=newer(request.instance_id, present.instance_id),
+        rack_id=newer(request.rack_id, present.rack_id),
+        rebalance_timeout_ms=request.rebalance_timeout_ms if has_timeout else present.rebalance_timeout_ms,
+        assignor=newer(request.assignor, present.assignor),
+        subscribed=present.subscribed if request.subscribed is None else request.subscribed,
+        client_id=request.client_id,
+        client_host=request.client_host,
+    )
+
+
+def found_topics(names: Collection[str], facts: Facts) -> Mapping[str, TopicFacts]:
+    """Those of the topics that exist."""
+    found = ((name, facts(name)) for name in sorted(names))
+    return {name: topic for name, topic in found if topic is not None}
+
+
+def _dynamic_member(group: ConsumerGroup, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
+    member = known_member(group, member_id) if not request.joins else group.members.get(member_id)
+    if member is None:
+        return ConsumerMember(member_id)
+    check_epoch(member, request.epoch, request.owned)
+    return member
+
+
+def _static_member(
+    group: ConsumerGroup, request: ConsumerHeartbeat, instance_id: str, member_id: str, records: Records
+) -> ConsumerMember:
+    present = group.static_member(instance_id)
+    if not request.joins:
+        present = _released(present, instance_id, member_id)
+        check_epoch(present, request.epoch, request.owned)
+        return present
+    if present is None:
+        member = group.members.get(member_id)
+        return ConsumerMember(member_id) if member is None else member
+    if present.epoch != LEFT_FOR_A_WHILE_EPOCH:
+        raise KafkaError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
+            f"is owned by {present.member_id} member.",
+        )
+    replacing = dataclasses.replace(present, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+    records += _gone(present.member_id)
+    records += (MemberSaid(replacing), Target(member_id, group.target(present.member_id)), Current(replacing))
+    return replacing
+
+
+def _released(present: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
+    """The static member, which is to have that id."""
+    if present is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if present.member_id != member_id:
+        raise KafkaError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member {present.member_id}.",
+        )
+    return present
+
+
+def known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    """Raises KafkaError UNKNOWN_MEMBER_ID."""
+    member = group.members.get(member_id)
+    if member is None:
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+    return member
+
+
+def check_epoch(member: ConsumerMember, epoch: int, owned: Partitions | None) -> None:
+    """Raises KafkaError FENCED_MEMBER_EPOCH. The epoch before is taken from a member that owns no more than it may: it
+    has missed the answer with the present one.
+    """
+    if epoch == member.epoch:
+        return
+    is_greater = epoch > member.epoch
+    missed_answer = epoch == member.previous_epoch and owned is not None and includes(member.assigned, owned)
+    if is_greater or not missed_answer:
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {'greater' if is_greater else 'smaller'} member epoch ({epoch}) than the "
+            f"one known by the group coordinator ({member.epoch}). The member must abandon all its partitions and "
+            "rejoin.",
+        )
+
+
+def reconcile(group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
+    """The member after its next step; the same where there is none. KafkaError FENCED_MEMBER_EPOCH."""
+    target = group.target(member.member_id)
+    return reconciled(member, group.assignment_epoch, target, group.is_owned, owned)
+
+
+def leave(group: ConsumerGroup, request: ConsumerHeartbeat, facts: Facts) -> tuple[ConsumerMember, Records]:
+    """The member that leaves, for good or for a while. Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
+    if request.instance_id is None:
+        member = known_member(group, request.member_id)
+    else:
+        present = group.static_member(request.instance_id)
+        member = _released(present, request.instance_id, request.member_id)
+        if request.epoch == LEFT_FOR_A_WHILE_EPOCH:
+            gone = dataclasses.replace(member, epoch=LEFT_FOR_A_WHILE_EPOCH, revoking=NO_PARTITIONS)
+            return member, [Current(gone)]
+    return member, remove(group, member, facts)
+
+
+def remove(group: ConsumerGroup, member: ConsumerMember, facts: Facts) -> Records:
+    """The member goes, and what it owned is free."""
+    records = _gone(member.member_id)
+    topics = found_topics(group.topics_with(member, None), facts)
+    if topics != group.topics:
+        records.append(SubscribedTopics(topics))
+    records.append(GroupEpoch(group.epoch + 1))
+    return records
+
+
+def _gone(member_id: str) -> Records:
+    return [Tombstone(kind, member_id) for kind in (RecordKind.CURRENT, RecordKind.TARGET, RecordKind.MEMBER)]

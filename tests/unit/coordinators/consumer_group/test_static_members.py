@@ -1,0 +1,65 @@
+"""Static members of a consumer group come back to their partitions, and only one has a name at a time."""
+
+from __future__ import annotations
+
+from barnabas.wire.errors import ErrorCode
+from tests.unit.coordinators.consumer_group.consumer_world import (
+    HEARTBEAT_MS,
+    SESSION_MS,
+    ConsumerWorld,
+    NextMember,
+    settle,
+)
+
+
+def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance(world: ConsumerWorld) -> None:
+    static, other = NextMember(world, instance_id="a"), NextMember(world)
+    settle(static, other)
+    before, epoch = static.numbers(), static.epoch
+    assert static.leave(-2) is ErrorCode.NONE
+    other.beat()
+    assert len(other.numbers()) == 3
+    back = NextMember(world, instance_id="a")
+    back.join()
+    assert (back.numbers(), back.epoch) == (before, epoch)
+    assert back.member_id != static.member_id
+    static.beat(epoch=epoch)
+    assert static.error is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_name_that_is_in_use_is_not_given_away(world: ConsumerWorld) -> None:
+    static, thief = NextMember(world, instance_id="a"), NextMember(world, instance_id="a")
+    settle(static)
+    thief.join()
+    assert thief.error is ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+def test_a_static_member_that_does_not_come_back_is_removed(world: ConsumerWorld) -> None:
+    static, other = NextMember(world, instance_id="a"), NextMember(world)
+    settle(static, other)
+    static.leave(-2)
+    for _ in range(SESSION_MS // HEARTBEAT_MS + 1):
+        world.pass_ms(HEARTBEAT_MS)
+        other.beat()
+    settle(other, rounds=2)
+    assert len(other.numbers()) == 6
+    assert not world.hosted().core.static_members
+
+
+def test_a_name_nobody_has_is_unknown(world: ConsumerWorld) -> None:
+    member = NextMember(world)
+    settle(member)
+    for epoch in (member.epoch, -1, -2):
+        member.beat(instance_id="a", epoch=epoch)
+        assert member.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_survives_a_failover_while_it_is_away(world: ConsumerWorld) -> None:
+    static, other = NextMember(world, instance_id="a"), NextMember(world)
+    settle(static, other)
+    before = static.numbers()
+    static.leave(-2)
+    world.fail_over()
+    back = NextMember(world, instance_id="a")
+    back.join()
+    assert back.numbers() == before
