@@ -26,10 +26,7 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "protocol-covera
 BEGIN: Final = "<!-- handlers: written by `python -m tools.protocol_coverage` -->"
 END: Final = "<!-- end of handlers -->"
 
-NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
-    ApiKey.CONSUMER_GROUP_DESCRIBE: "KIP-848 groups come later; Kafka in ZooKeeper mode answers UNSUPPORTED_VERSION",
-}
+NOT_ADVERTISED: Final[Mapping[ApiKey, str]] = {}
 """What Kafka advertises and this broker does not, each with the reason."""
 
 
@@ -85,15 +82,7 @@ def table() -> str:
     lines = [
         *_rows(api for key, api in apis.items() if key not in OWN_APIS),
         "",
-        "What Apache Kafka 3.9.1 in ZooKeeper mode advertises besides, and this broker does not:",
-        "",
-        "| key | API | versions | why not |",
-        "|---:|---|---|---|",
-        *(
-            f"| {int(key)} | {key.api_name} | {catalogue.request(key).versions} | {NOT_ADVERTISED[key]} |"
-            for key in sorted(NOT_ADVERTISED)
-            if key not in apis
-        ),
+        *_not_advertised(),
         "",
         "Our own, which Kafka does not have; it passes over their keys in ApiVersions, as clients do:",
         "",
@@ -113,6 +102,21 @@ def _rows(apis: Iterable[Handled]) -> Iterator[str]:
 def _versions(versions: tuple[int, int]) -> str:
     low, high = versions
     return str(low) if low == high else f"{low}-{high}"
+
+
+def _not_advertised() -> list[str]:
+    if not NOT_ADVERTISED:
+        return ["Apache Kafka 3.9.1 in ZooKeeper mode advertises no other API."]
+    return [
+        "What Apache Kafka 3.9.1 in ZooKeeper mode advertises besides, and this broker does not:",
+        "",
+        "| key | API | versions | why not |",
+        "|---:|---|---|---|",
+        *(
+            f"| {int(key)} | {key.api_name} | {catalogue.request(key).versions} | {why} |"
+            for key, why in sorted(NOT_ADVERTISED.items())
+        ),
+    ]
 
 
 def page(text: str) -> str:

@@ -379,6 +379,13 @@ ROWS: Final = (
         "operations",
         _group_operations,
     ),
+    Row(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        0,
+        {"group_id": GROUP, "member_id": "m", "member_epoch": 1},
+        (on_group(_A.READ),),
+    ),
+    Row(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, {"group_ids": [GROUP]}, (on_group(_A.DESCRIBE),)),
     Row(ApiKey.LIST_GROUPS, 5, {}, (on_group(_A.DESCRIBE),), "", names("groups.group_id")(GROUP)),
     Row(ApiKey.LIST_GROUPS, 5, {}, (on_cluster(_A.DESCRIBE),), "", names("groups.group_id")(GROUP)),
     Row(ApiKey.CREATE_TOPICS, 7, _creation(f"{NEW}-3"), (on_topic(_A.CREATE, f"{NEW}-3"),)),

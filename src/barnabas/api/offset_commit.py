@@ -2,7 +2,8 @@
 
 Answered when the offsets are committed to `__consumer_offsets`. Version 0 keeps them in ZooKeeper, as it always has.
 Version 1 may bring a time of the commit, versions 2 to 4 a retention. Partitions that do not exist have an error of
-their own. Nothing is left out; member epochs of version 9 belong to groups of the consumer protocol, which are none.
+their own. Members of groups of the consumer protocol commit by version 9, with their epoch (STALE_MEMBER_EPOCH).
+Nothing is left out.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class OffsetCommitHandler:
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             prepared=prepared,
+            version=context.api_version,
             on_done=lambda codes: responder.respond(_response(request, codes, denied)),
         )
         return None

@@ -1,9 +1,9 @@
 """OffsetFetch, 0 to 9: how far groups have read; from version 8 of several groups at once.
 
 From version 2 null topics ask for all partitions of a group, from 7 a client may refuse offsets that are changing
-(UNSTABLE_OFFSET_COMMIT). Version 0 reads ZooKeeper, where version 0 of OffsetCommit writes. Member id and epoch of
-version 9 belong to groups of the consumer protocol, which are none here. In versions 0 and 1 an error of the group is
-that of every partition asked for.
+(UNSTABLE_OFFSET_COMMIT). Version 0 reads ZooKeeper, where version 0 of OffsetCommit writes. From 9 members of groups of
+the consumer protocol say who they are, and in which epoch (STALE_MEMBER_EPOCH). In versions 0 and 1 an error of the
+group is that of every partition asked for.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class OffsetFetchHandler:
         if context.api_version < _COORDINATOR_SINCE:
             return self._fetch_from_zookeeper(context, request)
         stable = request.require_stable
+        _check_group(context, request.group_id)
         fetched = yield from self._fetch(context, request.group_id, request.topics, require_stable=stable)
         return (yield from _single(fetched))
 
@@ -84,6 +85,8 @@ class OffsetFetchHandler:
     ) -> Steps[OffsetFetchResponse.OffsetFetchResponseGroup]:
         try:
             stable = request.require_stable
+            _check_group(context, group.group_id)
+            self._group_coordinator.check_fetch(group.group_id, group.member_id, group.member_epoch)
             fetched = yield from self._fetch(context, group.group_id, group.topics, require_stable=stable)
         except KafkaError as error:
             return Group(group_id=group.group_id, error_code=error.code)
@@ -99,7 +102,6 @@ class OffsetFetchHandler:
         self, context: RequestContext, group_id: str, topics: _RequestTopics | None, *, require_stable: bool
     ) -> Steps[list[FetchedOffset]]:
         """Raises `KafkaError` for the group. The offsets are those of one moment, unless they are very many."""
-        _check_group(context, group_id)
         partitions = yield from _partitions(topics)
         fetch = self._group_coordinator.fetch_offsets
         asks_for_all = partitions is None

@@ -15,13 +15,17 @@ from barnabas.config.derived import (
     super_users,
     with_fall_back,
 )
-from barnabas.config.kafka_versions import record_magic
+from barnabas.config.kafka_versions import is_at_least, record_magic
 from barnabas.config.keys import ConfigError, Password
 
 _MEBIBYTE: Final = 1024 * 1024
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
+_ASSIGNORS: Final = frozenset(
+    f"org.apache.kafka.coordinator.group.assignor.{name}Assignor" for name in ("Uniform", "Range")
+)
+_TOPIC_IDS_SINCE: Final = "2.8-IV1"
 _ZSTD: Final = 4
 _NEWEST_MAGIC: Final = 2
 
@@ -77,6 +81,10 @@ def _broker_id_in_range(values: Values) -> bool:
 def _cleaner_buffer_is_enough(values: Values) -> bool:
     threads = values["log.cleaner.threads"]
     return bool(threads and values["log.cleaner.dedupe.buffer.size"] // threads > _MEBIBYTE)
+
+
+def _offers_consumer(values: Values) -> bool:
+    return "consumer" in {protocol.lower() for protocol in values["group.coordinator.rebalance.protocols"]}
 
 
 def _message_format_is_known_to_all(values: Values) -> bool:
@@ -251,6 +259,25 @@ CHECKS: Final = (
         ("group.coordinator.rebalance.protocols",),
         lambda values: "classic" in {protocol.lower() for protocol in values["group.coordinator.rebalance.protocols"]},
         "classic must be among them",
+    ),
+    Check(
+        ("group.consumer.assignors",),
+        lambda values: (
+            bool(values["group.consumer.assignors"]) and set(values["group.consumer.assignors"]) <= _ASSIGNORS
+        ),
+        "Java classes cannot be loaded here; only Apache Kafka's UniformAssignor and RangeAssignor are known",
+    ),
+    Check(
+        ("group.consumer.migration.policy", "group.coordinator.rebalance.protocols"),
+        lambda values: not _offers_consumer(values) or values["group.consumer.migration.policy"].lower() == "disabled",
+        "groups do not go from one protocol to the other while they have members; only disabled is known",
+    ),
+    Check(
+        ("group.coordinator.rebalance.protocols", "inter.broker.protocol.version"),
+        lambda values: (
+            not _offers_consumer(values) or is_at_least(values["inter.broker.protocol.version"], _TOPIC_IDS_SINCE)
+        ),
+        "groups of the consumer protocol need topics with ids, and so inter.broker.protocol.version 2.8 or newer",
     ),
     *(
         _within(f"group.{kind}.{name}.ms", f"group.{kind}.min.{name}.ms", f"group.{kind}.max.{name}.ms")

@@ -74,6 +74,12 @@ class BrokerChannels:
         version = outgoing.version_of(api_key, lowest, highest)
         return await outgoing.send(message, version, self._request_timeout_ms)
 
+    async def api_keys(self, broker_id: int) -> frozenset[int]:
+        """Which APIs the broker answers, by what it said when the present connection was made. Raises as `send`."""
+        outgoing = self._to(broker_id)
+        await outgoing.ready(self._request_timeout_ms)
+        return frozenset(outgoing.api_versions)
+
     def _to(self, broker_id: int) -> Outgoing:
         node = self._metadata.image.node(broker_id, self._listener_name)
         if node is None or self._is_closed:

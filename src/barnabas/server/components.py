@@ -379,6 +379,8 @@ class BrokerComponents:
             ChannelAllocator(broker_id, self.broker_epoch, self.controller_channel),
             MetadataLeaders(self.metadata_cache),
             MarkersToBrokers(self._broker_channels, 1 if self._speaks(_VERSION_OF_MARKERS_1) else 0),
+            self.metadata_cache,
+            self._broker_channels,
         )
 
     def _verifier(self) -> TransactionVerifier:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from barnabas.cluster.metadata_cache import MetadataChange
+from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
 from barnabas.coordinators.group.coordinator import GroupCoordinator
@@ -17,8 +17,10 @@ from barnabas.coordinators.transaction.markers import MarkerSender
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
 from barnabas.coordinators.transaction.settings import TransactionSettings
 from barnabas.leader.partition import Partition
+from barnabas.server.consumer_protocol import ApisOfBrokers, ConsumerProtocol
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
+from barnabas.server.group_topics import MetadataTopics
 from barnabas.server.internal_topic import Coordinator, InternalTopic
 from barnabas.server.shared_services import SharedServices
 from barnabas.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -53,11 +55,23 @@ class CoordinatorComponents:
         allocator: ChannelAllocator,
         leaders: PartitionLeaders,
         marker_channel: MarkerChannel,
+        metadata: MetadataCache,
+        brokers: ApisOfBrokers,
     ) -> None:
         host, logs = shared.host, shared.logs
+        group_settings = take(GroupSettings, config.values)
+        self.consumer_protocol = ConsumerProtocol(
+            broker_id,
+            metadata,
+            brokers,
+            shared.scheduler,
+            host.loop,
+            logs.logger("kafka.coordinator.group.GroupCoordinator"),
+            is_offered=group_settings.offers_consumer_protocol,
+        )
         self.groups = GroupCoordinator(
             broker_id,
-            take(GroupSettings, config.values),
+            group_settings,
             host=host,
             timers=shared.timers,
             scheduler=shared.scheduler,
@@ -65,6 +79,7 @@ class CoordinatorComponents:
             log=internal_log,
             metrics=shared.metrics,
             logs=logs,
+            topics=MetadataTopics(metadata),
         )
         self.zookeeper_offsets = ZookeeperOffsets(
             lambda: session, logs.logger("kafka.coordinator.group.GroupMetadataManager")
@@ -94,6 +109,11 @@ class CoordinatorComponents:
             metrics=shared.metrics,
             logs=logs,
         )
+        self._topics = self._internal_topics(shared, config, session)
+
+    def _internal_topics(
+        self, shared: SharedServices, config: BrokerConfig, session: CoordinationSession
+    ) -> dict[str, InternalTopic]:
         coordinators: tuple[tuple[str, str, Coordinator, str], ...] = (
             (OFFSETS_TOPIC, "offsets.topic.num.partitions", self.groups, "kafka.coordinator.group.GroupCoordinator"),
             (
@@ -103,15 +123,15 @@ class CoordinatorComponents:
                 "kafka.coordinator.transaction.TransactionCoordinator",
             ),
         )
-        self._topics = {
+        return {
             name: InternalTopic(
                 name,
                 int(config.values[count]),
                 coordinator,
                 session,
-                loop=host.loop,
+                loop=shared.host.loop,
                 timers=shared.timers,
-                logger=logs.logger(logger),
+                logger=shared.logs.logger(logger),
             )
             for name, count, coordinator, logger in coordinators
         }
@@ -124,16 +144,21 @@ class CoordinatorComponents:
     def broker_registered(self) -> None:
         """The controller takes requests of this broker from now on."""
         self.producer_ids.start()
+        self.consumer_protocol.start()
 
     async def stop(self) -> None:
         """Answers all parked requests."""
         await asyncio.gather(*(topic.stop() for topic in self._topics.values()))
-        await asyncio.gather(self.transactions.stop(), self.groups.stop(), self.producer_ids.stop())
+        await asyncio.gather(
+            self.transactions.stop(), self.groups.stop(), self.producer_ids.stop(), self.consumer_protocol.stop()
+        )
 
     def metadata_changed(self, change: MetadataChange) -> None:
         """For the metadata cache: offsets of partitions that are deleted go too; those of partitions that a request
         merely does not name stay, as in Apache Kafka.
         """
+        if change.changed or change.deleted or change.forgotten or change.brokers_changed:
+            self.groups.topics_changed()
         if change.deleted:
             self.groups.on_partitions_deleted(change.deleted)
         for name, topic in self._topics.items():

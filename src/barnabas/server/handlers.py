@@ -26,6 +26,8 @@ from barnabas.api.alter_user_scram_credentials import AlterUserScramCredentialsH
 from barnabas.api.api_versions import ApiVersionsHandler
 from barnabas.api.auto_topic_creation import AutoCreationSettings, AutoTopicCreation
 from barnabas.api.client_throttles import ConsumerQuotas, MutationQuotas, QuotaAccess
+from barnabas.api.consumer_group_describe import ConsumerGroupDescribeHandler
+from barnabas.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from barnabas.api.controlled_shutdown import ControlledShutdownHandler
 from barnabas.api.create_acls import CreateAclsHandler
 from barnabas.api.create_delegation_token import CreateDelegationTokenHandler
@@ -295,6 +297,7 @@ class Handlers:
         groups, metadata = components.coordinators.groups, components.metadata_cache
         transactions = components.coordinators.transactions
         zookeeper_offsets = components.coordinators.zookeeper_offsets
+        consumer = components.coordinators.consumer_protocol
         return [
             FindCoordinatorHandler(metadata, groups, transactions, self.auto_topic_creation),
             JoinGroupHandler(groups),
@@ -307,6 +310,8 @@ class Handlers:
             OffsetCommitHandler(groups, metadata, zookeeper_offsets, components.shared.host.clock),
             OffsetFetchHandler(groups, metadata, zookeeper_offsets),
             OffsetDeleteHandler(groups, metadata),
+            ConsumerGroupHeartbeatHandler(groups, consumer.refusal, is_offered=consumer.is_offered),
+            ConsumerGroupDescribeHandler(groups, consumer.refusal),
         ]
 
     def _of_transactions(self) -> list[Handler]:

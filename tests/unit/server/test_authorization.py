@@ -64,6 +64,7 @@ EVE, ADMIN = "User:eve", "User:admin"
 AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 OVERRIDES = (
     f"authorizer.class.name={AUTHORIZER}",
+    "group.coordinator.rebalance.protocols=classic,consumer",
     f"super.users=User:ANONYMOUS;{ADMIN}",
     "broker.id=1",
     "offsets.topic.replication.factor=1",
