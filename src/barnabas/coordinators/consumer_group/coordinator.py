@@ -157,12 +157,10 @@ class ConsumerGroups:
             self._logger.info("[GroupId %s] Bumped group epoch to %d.", core.group_id, core.epoch)
         self.expect_member(handle, hosted, member_id)
         finish = functools.partial(self._answer, handle, hosted, request, member_id, reply)
-        if request.joins and core.needs_assignment:
-            # In front of `_assign`, which may be done at once.
+        if core.needs_assignment:
             hosted.waiting.append((core.epoch, finish))
             self._assign(handle, hosted)
         else:
-            self._assign(handle, hosted)
             finish(ErrorCode.NONE)
 
     def _hosted(
@@ -300,12 +298,15 @@ class ConsumerGroups:
     # The target assignment.
 
     def _assign(self, handle: GroupHandle, hosted: HostedConsumerGroup) -> None:
-        """Makes the target assignment where it is of an older epoch: at once in a small group, otherwise in steps."""
-        if hosted.core.needs_assignment and not hosted.is_assigning:
+        """Makes the target assignment, unless that is under way. It begins in the next turn, so that all who come in
+        this one share it.
+        """
+        if not hosted.is_assigning:
             hosted.is_assigning = True
             self._background.run(self._assign_in_steps(handle, hosted), f"assign-{hosted.group_id}")
 
     def _assign_in_steps(self, handle: GroupHandle, hosted: HostedConsumerGroup) -> Steps[None]:
+        yield
         try:
             error = yield from self._assign_until_done(handle, hosted)
         except Exception:
@@ -412,12 +413,13 @@ class ConsumerGroups:
         self._fence_soon(handle, key)
 
     def _fence_soon(self, handle: GroupHandle, key: TimerKey) -> None:
-        """The first ones at once; very many time-outs may come in one turn."""
+        """In the next turns: very many time-outs may come in this one."""
         self._overdue.append((handle, key))
         if len(self._overdue) == 1:
             self._background.run(self._fence_overdue(), "fence-members")
 
     def _fence_overdue(self) -> Steps[None]:
+        yield
         left = _MEMBERS_PER_STEP
         while self._overdue:
             try:

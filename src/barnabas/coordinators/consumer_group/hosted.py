@@ -49,7 +49,7 @@ class HostedConsumerGroup:
         self.is_assigning = False
         """Whether a target assignment is being made."""
         self.waiting: list[tuple[int, Callable[[ErrorCode], None]]] = []
-        """Who joined, and waits for the target assignment of that epoch."""
+        """Who waits for the target assignment of that epoch."""
 
     @property
     def group_id(self) -> str:

@@ -15,10 +15,12 @@ from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatResponse
 from tests.unit.coordinators.group.group_world import GroupWorld
+from tests.unit.coordinators.group.turn_counting import run_turns
 
 HEARTBEAT_MS = 5_000
 SESSION_MS = 45_000
 REBALANCE_MS = 60_000
+TURNS_MAX = 30
 
 
 class FakeTopics:
@@ -122,12 +124,14 @@ class NextMember:
     def numbers(self, name: str = "t") -> list[int]:
         return sorted(self.owned.get(self.world.topics.id(name), ()))
 
-    def join(self) -> ConsumerGroupHeartbeatResponse | None:
+    def join(self, *, waits: bool = True) -> ConsumerGroupHeartbeatResponse | None:
         self.epoch, self.owned = 0, {}
-        return self.beat()
+        return self.beat(waits=waits)
 
-    def beat(self, *, is_full: bool = False, **fields: Any) -> ConsumerGroupHeartbeatResponse | None:
-        """One heartbeat; the answer if it is there already."""
+    def beat(
+        self, *, is_full: bool = False, waits: bool = True, **fields: Any
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """One heartbeat; the answer if it comes within some turns of the loop, or None."""
         says_all = is_full or self.epoch == 0
         request: dict[str, Any] = {
             "group_id": self.group_id,
@@ -150,6 +154,10 @@ class NextMember:
         }
         before = len(self.answers)
         self.world.coordinator.consumer_group_heartbeat(ConsumerHeartbeat(**request), self._answered)
+        turns = TURNS_MAX if waits else 0
+        while len(self.answers) == before and turns:
+            run_turns(self.world, 1)
+            turns -= 1
         return self.answers[-1] if len(self.answers) > before else None
 
     def leave(self, epoch: int = -1) -> ErrorCode:
