@@ -51,8 +51,8 @@ from barnabas.wire.primitives import EncodeError
 _MS_PER_SECOND: Final = 1000
 _RETRY_MS: Final = 500
 """After which a member is removed that could not be, since the log refused it."""
-_MEMBERS_PER_STEP: Final = 64
-"""Each of whom has a record appended, which costs some 100 us."""
+_MEMBERS_PER_STEP: Final = 32
+"""Each of whom has a record appended, which costs some 200 us."""
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _HEARTBEAT_ERRORS: Final = {
     **APPEND_ERRORS,

@@ -17,7 +17,7 @@ from barnabas.coordinators.consumer_group.member import Partitions
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.steps import Steps
 
-_PER_STEP: Final = 4_096
+_PER_STEP: Final = 2_048
 """Partitions and subscriptions; one costs a microsecond or two."""
 
 _Owned = dict[Uuid, set[int]]
