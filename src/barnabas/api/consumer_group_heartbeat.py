@@ -15,15 +15,18 @@ from typing import Final
 from barnabas.api.authorization import may
 from barnabas.api.client_identity import client_of
 from barnabas.api.context import RequestContext
-from barnabas.coordinators.consumer_group.heartbeats import ConsumerHeartbeat
+from barnabas.coordinators.consumer_group.heartbeats import ConsumerHeartbeat, check_size
 from barnabas.coordinators.consumer_group.records import partitions_of
 from barnabas.coordinators.group.coordinator import GroupCoordinator
+from barnabas.kernel.ids import Uuid
+from barnabas.kernel.steps import Steps
 from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 _OWN_MEMBER_ID_SINCE: Final = 1
+_TOPICS_PER_STEP: Final = 4_096
 
 Refusal = Callable[[], ErrorCode]
 """NONE where groups of the consumer protocol are served, otherwise why they are not."""
@@ -49,7 +52,7 @@ class ConsumerGroupHeartbeatHandler:
         if not is_offered:
             self.versions = (0, 0)
 
-    def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
+    def handle(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Steps[None]:
         check_served(self._refusal)
         if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -58,7 +61,15 @@ class ConsumerGroupHeartbeatHandler:
         if context.api_version >= _OWN_MEMBER_ID_SINCE and not request.member_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberId can't be empty.")
         client = client_of(context)
-        names, owned = request.subscribed_topic_names, request.topic_partitions
+        names, listed = request.subscribed_topic_names, request.topic_partitions
+        check_size(names or (), listed or ())
+        owned: dict[Uuid, frozenset[int]] | None = None
+        if listed is not None:
+            owned = {}
+            for start in range(0, len(listed), _TOPICS_PER_STEP):
+                owned.update(partitions_of(listed[start : start + _TOPICS_PER_STEP]))
+                if start + _TOPICS_PER_STEP < len(listed):
+                    yield
         heartbeat = ConsumerHeartbeat(
             group_id=request.group_id,
             member_id=request.member_id,
@@ -70,7 +81,7 @@ class ConsumerGroupHeartbeatHandler:
             client_host=client.host,
             subscribed=None if names is None else frozenset(names),
             assignor=request.server_assignor,
-            owned=None if owned is None else partitions_of(owned),
+            owned=owned,
         )
         self._group_coordinator.consumer_group_heartbeat(heartbeat, context.park().respond)
 

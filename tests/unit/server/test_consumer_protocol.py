@@ -10,6 +10,7 @@ import pytest
 from barnabas.api.consumer_group_describe import ConsumerGroupDescribeHandler
 from barnabas.api.consumer_group_heartbeat import ConsumerGroupHeartbeatHandler
 from barnabas.cluster.metadata_cache import MetadataCache
+from barnabas.coordinators.consumer_group.heartbeats import check_size
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import at_once
@@ -147,13 +148,28 @@ def test_both_apis_are_answered_with_the_refusal(error: ErrorCode) -> None:
     assert (heartbeat.versions, describe.versions) == ((0, 0), (0, 0))
     beat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="", member_epoch=0)
     with pytest.raises(KafkaError) as raised:
-        heartbeat.handle(nobody, beat)
+        at_once(heartbeat.handle(nobody, beat))
     assert heartbeat.error_response(nobody, beat, raised.value).error_code == error
     question = ConsumerGroupDescribeRequest(group_ids=["g", "h"])
     with pytest.raises(KafkaError) as raised:
         at_once(describe.handle(nobody, question))
     answer = at_once(describe.error_response(nobody, question, raised.value))
     assert [(group.group_id, group.error_code) for group in answer.groups] == [("g", error), ("h", error)]
+
+
+@pytest.mark.parametrize(
+    ("topics", "entries", "partitions", "is_taken"),
+    [(10_000, 10, 10_000, True), (10_001, 0, 0, False), (1, 100_001, 0, False), (1, 1, 100_001, False)],
+)
+def test_a_heartbeat_that_names_too_much_is_refused(
+    topics: int, entries: int, partitions: int, *, is_taken: bool
+) -> None:
+    entry = ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=TOPIC_ID, partitions=[0] * partitions)
+    if is_taken:
+        check_size(["t"] * topics, [entry] * entries)
+    else:
+        with pytest.raises(KafkaError):
+            check_size(["t"] * topics, [entry] * entries)
 
 
 def test_topics_are_the_same_object_until_something_that_counts_changes() -> None:

@@ -8,9 +8,9 @@ nearer to its target. A member that leaves, or is fenced, has one: `remove`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.member import (
@@ -22,7 +22,6 @@ from barnabas.coordinators.consumer_group.member import (
     ConsumerMember,
     Partitions,
     includes,
-    partition_count,
 )
 from barnabas.coordinators.consumer_group.reconciliation import reconciled
 from barnabas.coordinators.consumer_group.records import (
@@ -39,7 +38,7 @@ from barnabas.coordinators.consumer_group.topics import TopicFacts
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 SUBSCRIBED_TOPICS_MAX: Final = 10_000
-OWNED_PARTITIONS_MAX: Final = 200_000
+OWNED_PARTITIONS_MAX: Final = 100_000
 """Bounds of one heartbeat, which is handled in one turn."""
 
 Facts = Callable[[str], TopicFacts | None]
@@ -88,6 +87,25 @@ class Registration(NamedTuple):
     """Whether the group's epoch goes up."""
 
 
+class TopicPartitions(Protocol):
+    """Partitions of one topic, as requests list them."""
+
+    partitions: list[int]
+
+
+def check_size(subscribed: Sized, owned: Sequence[TopicPartitions]) -> None:
+    """Raises KafkaError INVALID_REQUEST for a request that names more than one turn takes."""
+    if len(subscribed) > SUBSCRIBED_TOPICS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{len(subscribed)} topics; a member can subscribe to {SUBSCRIBED_TOPICS_MAX}.",
+        )
+    if len(owned) > OWNED_PARTITIONS_MAX or sum(len(entry.partitions) for entry in owned) > OWNED_PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"A member can say that it owns {OWNED_PARTITIONS_MAX} partitions at most."
+        )
+
+
 def check_request(request: ConsumerHeartbeat, assignors: Collection[str]) -> None:
     """Raises KafkaError INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
 
@@ -115,10 +133,6 @@ def check_request(request: ConsumerHeartbeat, assignors: Collection[str]) -> Non
             refuse("SubscribedTopicNames must be set in first request.")
     else:
         refuse("MemberEpoch is invalid.")
-    if request.subscribed is not None and len(request.subscribed) > SUBSCRIBED_TOPICS_MAX:
-        refuse(f"{len(request.subscribed)} topics; a member can subscribe to {SUBSCRIBED_TOPICS_MAX}.")
-    if request.owned is not None and partition_count(request.owned) > OWNED_PARTITIONS_MAX:
-        refuse(f"{partition_count(request.owned)} owned partitions; at most {OWNED_PARTITIONS_MAX} can be named.")
     if request.assignor is not None and request.assignor not in assignors:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,

@@ -21,10 +21,6 @@ LEFT_FOR_A_WHILE_EPOCH: Final = -2
 NO_TIMEOUT: Final = -1
 
 
-def partition_count(partitions: Partitions) -> int:
-    return sum(map(len, partitions.values()))
-
-
 def includes(partitions: Partitions, some: Partitions) -> bool:
     """Whether all of `some` are among the partitions."""
     return all(numbers <= partitions.get(topic_id, frozenset()) for topic_id, numbers in some.items())
