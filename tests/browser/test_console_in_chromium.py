@@ -35,6 +35,8 @@ PAGES = (
     "groups/delays",
     "reassignments",
     "transactions",
+    "alerts",
+    "alerts/under-replicated",
     "configs",
     "configs/topics/flights",
     "configs/brokers/1",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.console.html import href
 from barnabas.console.http import PLAIN, READS_ONLY, Request, Response
 from barnabas.console.logins import TooManyError
+from barnabas.console.pages.alerts import alerts
 from barnabas.console.pages.brokers import brokers
 from barnabas.console.pages.change import change, write
 from barnabas.console.pages.configs import configs
@@ -38,6 +39,7 @@ _SECTIONS: Final[dict[str, Callable[[Visit], Page]]] = {
     "groups": groups,
     "reassignments": reassignments,
     "transactions": transactions,
+    "alerts": alerts,
     "write": write,
 }
 _FILES: Final = {

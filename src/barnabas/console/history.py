@@ -5,6 +5,7 @@ All of it is bounded: the last changes of each partition, the last changes of th
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,6 +84,16 @@ class History:
                 del states[:-CHANGES_PER_PARTITION_MAX]
         for partition in [each for each in self._partitions if cluster.partition(each) is None]:
             del self._partitions[partition]
+
+    def shrinks_since(self, since_ms: int) -> int:
+        """How many ISRs were seen to shrink after that time, which may be more than one of a partition."""
+        return sum(
+            len(after.isr) < len(before.isr)
+            for states in self._partitions.values()
+            if len(states) > 1 and states[-1].since_ms > since_ms
+            for before, after in itertools.pairwise(states)
+            if after.since_ms > since_ms
+        )
 
     def of(self, partition: TopicPartition) -> list[PartitionState]:
         """How a partition was, the oldest first."""

@@ -26,6 +26,7 @@ from barnabas.client.cluster_health import (
 from barnabas.client.errors import NoBrokerError
 from barnabas.client.log_directories import LogDirectory, log_directories
 from barnabas.client.reassignments import PartitionReassignment
+from barnabas.console.alerts import AlertBoard
 from barnabas.console.groups import GroupsAndEnds, groups_and_ends
 from barnabas.console.history import History, Samples
 from barnabas.console.question import Question
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 WATCHED_SECONDS: Final = 60.0
 """How long after a page was asked for somebody is taken to look."""
 TRANSITIONS_MAX: Final = 100
+JUDGED_SECONDS: Final = 2.0
+"""How often is looked whether the conditions of alerts hold."""
 CLUSTER: Final = "cluster"
 """The name of the whole cluster among the samples of what is written."""
 _TIMEOUT_SECONDS: Final = 5.0
@@ -72,8 +75,10 @@ class Poller:
         self.lags = Samples()
         self.writes = Samples()
         self.queue = Samples()
+        self.alerts = AlertBoard()
         self.transitions: deque[Any] = deque(maxlen=5 * TRANSITIONS_MAX)
         """The controller's last transitions, the oldest first, beyond what it remembers itself."""
+        self._pace = pace
         self._admin = Admin(client)
         self._files = Admin(client)
         """For what takes a broker longer, so that nothing waits behind it."""
@@ -146,6 +151,7 @@ class Poller:
             async with asyncio.TaskGroup() as group:
                 for question in self.questions:
                     group.create_task(question.run(), name=f"console asks: {question.name}")
+                group.create_task(self._judge(), name="console judges")
         finally:
             stop_using_all()
 
@@ -177,6 +183,16 @@ class Poller:
         if view is None or view.directories is None:
             return None
         return self._sizes(view).get(partition)
+
+    async def _judge(self) -> None:
+        """Alerts depend on how long something was so, whether or not somebody looked."""
+        while True:
+            try:
+                self.alerts.see(self, self.client.host.clock.time_ms())
+            except Exception:
+                # A mistake of ours keeps nothing else from being shown.
+                self.client.logger.exception("Judging failed")
+            await asyncio.sleep(JUDGED_SECONDS / self._pace)
 
     # Inside: what is asked.
 

@@ -27,6 +27,8 @@ PAGES = (
     "/reassignments",
     "/transactions",
     "/configs",
+    "/alerts",
+    "/alerts/under-replicated",
     "/messages",
     "/messages?topic=flights",
     "/messages?topic=flights&partition=1",

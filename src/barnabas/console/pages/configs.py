@@ -133,11 +133,12 @@ def _one(visit: Visit, title: str, found: Known[Entries], links: Content, resour
                 [_row(entry, is_other=True) for entry in first],
                 "None." if found.value is not None else "Not known.",
             ),
-            table(
-                f"{counted(len(others), 'config')} as the default{with_text}",
-                columns,
-                [_row(entry, is_other=False) for entry in others],
-                "None." if found.value is not None else "Not known.",
+            tag(
+                "details",
+                tag("summary", f"{counted(len(others), 'config')} as the default{with_text}"),
+                table("As the default", columns[:-1], [_row(entry, is_other=False)[:-1] for entry in others]),
+                id="defaults",
+                open=bool(wanted),
             ),
             tag("p", f"Set one with `barnabas config set {resource} NAME=VALUE`.", class_="faint"),
         ],

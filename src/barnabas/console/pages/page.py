@@ -28,6 +28,7 @@ MENU: Final = (
     ("Transactions", "transactions"),
     ("Messages", "messages"),
     ("Configs", "configs"),
+    ("Alerts", "alerts"),
 )
 KEYS: Final = "1234567890a"[: len(MENU)]
 THEME_BUTTON: Final = tag(
@@ -113,7 +114,7 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
         tag(
             "footer",
             f"{may_change if visit.visitor.may_change else only_reads} Times are UTC. Asked of {visit.bootstrap}. ",
-            f"Keys: {KEYS[0]} to {KEYS[-1]} pages, / search, t theme.",
+            "Keys: 1 to 9, 0 and a for the pages, / search, t theme.",
         ),
     )
     return document(page.title, body)
