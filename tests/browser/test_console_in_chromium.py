@@ -13,9 +13,12 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
+from barnabas.cli.console_pipelines import reader_of
+from barnabas.console.logins import PasswordHash
 from barnabas.testing import KafkaCluster
 from tests.support.browser import Browser, browser_path
 from tests.support.running_console import RunningConsole
+from tests.unit.pipelines.pipeline_files import FLIGHTS
 
 pytestmark = pytest.mark.skipif(
     browser_path() is None, reason="there is no Chromium: install it (Debian: apt-get install chromium)"
@@ -35,6 +38,8 @@ PAGES = (
     "groups/delays",
     "reassignments",
     "transactions",
+    "pipelines",
+    "pipelines/delays",
     "alerts",
     "alerts/under-replicated",
     "configs",
@@ -78,7 +83,7 @@ TOO_FAINT = """(() => {
 def cluster() -> Iterator[KafkaCluster]:
     """Three brokers; records of flights are written all the time, and group delays reads some of them."""
     with KafkaCluster(brokers=3, session_timeout_ms=4_000) as running:
-        running.create_topic("flights", partitions=6, replication_factor=3)
+        running.create_topic("flights", partitions=6, replication_factor=3, config={"retention.ms": "86400000"})
         running.create_topic("airports", partitions=3, replication_factor=3)
         stop = threading.Event()
         worker = threading.Thread(target=_work, args=(running.bootstrap_servers, stop))
@@ -91,10 +96,13 @@ def cluster() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="module")
-def console(cluster: KafkaCluster) -> Iterator[RunningConsole]:
-    """Its console."""
-    with RunningConsole(cluster.bootstrap_servers) as running:
+def console(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
+    """Its console, which was told of a pipeline's file."""
+    file = tmp_path_factory.mktemp("pipelines") / "delays.yaml"
+    file.write_text(FLIGHTS)
+    with RunningConsole(cluster.bootstrap_servers, read_files=reader_of([file])) as running:
         running.wait_for("/groups/delays", "Stable")
+        running.wait_for("/pipelines/delays", "Lag", "topic delays.dlq")
         yield running
 
 
@@ -134,6 +142,7 @@ def test_every_page_while_a_broker_dies_and_comes_back(
     _look_at_all(browser, console)
     _picture(browser, console, "", "console-overview.png", DESKTOP, "light")
     _picture(browser, console, "", "console-phone.png", PHONE, "dark")
+    _picture(browser, console, "alerts", "console-alerts.png", DESKTOP, "dark")
     browser.go(console.url + "topics/flights/0")
     cluster.start_broker(2)
     browser.wait_for("!document.querySelector('main dl .warning')", 30)
@@ -141,6 +150,7 @@ def test_every_page_while_a_broker_dies_and_comes_back(
     _look_at_all(browser, console, ("", "brokers/2", "topics/flights/0"))
     _picture(browser, console, "topics/flights/0", "console-partition.png", DESKTOP, "dark")
     _picture(browser, console, "groups/delays", "console-group.png", DESKTOP, "light")
+    _picture(browser, console, "configs/topics/flights", "console-configs.png", DESKTOP, "light")
 
 
 def test_the_keyboard_is_enough(console: RunningConsole, browser: Browser) -> None:
@@ -213,7 +223,84 @@ def test_a_console_that_has_ended_is_told_of(cluster: KafkaCluster, chromium: Br
     chromium.go("about:blank")
 
 
+def test_a_change_by_keyboard_is_confirmed_first(cluster: KafkaCluster, chromium: Browser) -> None:
+    chromium.complaints.clear()
+    with RunningConsole(cluster.bootstrap_servers, may_change=True) as console:
+        console.wait_for("/topics", "airports")
+        for size, theme in DRESSES:
+            chromium.dress(*size, theme)
+            chromium.go(console.url + "write?topic=airports&partition=1")
+            chromium.ask("document.getElementById('value').focus()")
+            chromium.call("Input.insertText", text=f"{size[0]} <{theme}>\nsecond")
+            # What is being written stays; so do keys that would be commands elsewhere.
+            chromium.press("2")
+            assert chromium.ask("location.pathname") == "/write"
+            _look_at(chromium, "/write")
+            chromium.ask("document.querySelector('form.write button').focus()")
+            _enter(chromium)
+            chromium.wait_for("!!document.querySelector('button.does')")
+            assert f"{size[0]} <{theme}>\nsecond2" in chromium.text()
+            _look_at(chromium, "the confirmation")
+            if PICTURES is not None and size == DESKTOP and theme == "light":
+                (Path(PICTURES) / "console-change.png").write_bytes(chromium.picture())
+            chromium.ask("document.querySelector('button.does').focus()")
+            _enter(chromium)
+            chromium.wait_for("document.querySelector('h1').textContent.includes('done')")
+            assert "The record is in airports-1 at offset" in chromium.text()
+            _look_at(chromium, "the outcome")
+        chromium.go(console.url + "brokers")
+        chromium.ask("document.querySelector('form[action=\"/change/elect\"] button').focus()")
+        # A page that is fetched again leaves the focus where it is.
+        chromium.wait_for(
+            "document.activeElement.textContent.startsWith('Elect') && (window.turns = (window.turns || 0) + 1) > 40"
+        )
+        chromium.go("about:blank")
+    # Pages that say no have that status, which the browser notes.
+    assert [each for each in chromium.complaints if "400" not in each] == []
+
+
+def test_a_login_leads_to_the_page_that_was_asked_for(cluster: KafkaCluster, chromium: Browser) -> None:
+    chromium.complaints.clear()
+    users = {"ada": PasswordHash.of("correct horse", bytes(16))}
+    with RunningConsole(cluster.bootstrap_servers, users=users) as console:
+        for size, theme in DRESSES:
+            chromium.dress(*size, theme)
+            chromium.go(console.url + "topics?q=air")
+            assert chromium.ask("location.pathname") == "/login"
+            _look_at(chromium, "/login")
+            assert chromium.ask("document.activeElement.name") == "name"
+            chromium.call("Input.insertText", text="ada")
+            chromium.ask("document.querySelector('input[type=password]').focus()")
+            chromium.call("Input.insertText", text="correct horse")
+            _enter(chromium)
+            chromium.wait_for("location.pathname === '/topics' && document.readyState === 'complete'")
+            assert chromium.ask("location.search") == "?q=air"
+            assert chromium.ask("document.cookie") == ""
+            _look_at(chromium, "/topics")
+            if (size, theme) == DRESSES[-1]:
+                # An open page of a session that ends leads to the login.
+                token = chromium.ask("document.querySelector('header input').value")
+                chromium.ask(f"fetch('/logout', {{method: 'POST', body: new URLSearchParams({{token: '{token}'}})}})")
+            else:
+                chromium.ask("document.querySelector('header form button').click()")
+            chromium.wait_for("location.pathname === '/login'")
+        chromium.go("about:blank")
+    assert chromium.complaints == []
+
+
 # Inside.
+
+
+def _enter(browser: Browser) -> None:
+    key: dict[str, object] = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+    browser.call("Input.dispatchKeyEvent", type="keyDown", text="\r", **key)
+    browser.call("Input.dispatchKeyEvent", type="keyUp", **key)
+
+
+def _look_at(browser: Browser, where: str) -> None:
+    assert browser.ask("document.documentElement.scrollWidth - innerWidth") <= 0, f"{where} is too wide"
+    assert browser.ask(TOO_FAINT) == [], where
+    assert browser.ask("document.querySelectorAll('h1').length") == 1, where
 
 
 def _look_at_all(browser: Browser, console: RunningConsole, pages: Sequence[str] = PAGES) -> None:
@@ -223,9 +310,7 @@ def _look_at_all(browser: Browser, console: RunningConsole, pages: Sequence[str]
             where = f"/{page} at {size[0]} pixels, {theme}"
             # One that is slow because something else ran is quick the next time.
             assert any(browser.go(console.url + page) <= SECONDS_MAX for _ in range(3)), f"{where} is slow"
-            assert browser.ask("document.documentElement.scrollWidth - innerWidth") <= 0, f"{where} is too wide"
-            assert browser.ask(TOO_FAINT) == [], where
-            assert browser.ask("document.querySelectorAll('h1').length") == 1, where
+            _look_at(browser, where)
             assert browser.complaints == [], where
 
 
@@ -253,6 +338,9 @@ def _work(servers: str, stop: threading.Event) -> None:
         {**quiet, "group.id": "delays", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
     )
     consumer.subscribe(["flights"])
+    pipeline = confluent_kafka.Consumer({**quiet, "group.id": "barnabas-pipeline-delays"})
+    pipeline.commit(offsets=[confluent_kafka.TopicPartition("flights", 0, 5)], asynchronous=False)
+    pipeline.close()
     turn = 0
     while not stop.wait(0.1):
         turn += 1

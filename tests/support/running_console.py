@@ -14,6 +14,7 @@ from typing import Self
 from urllib.parse import urlencode, urlsplit
 
 from barnabas.console.logins import PasswordHash
+from barnabas.console.pipelines import ReadFiles
 from barnabas.console.serve import serve
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.sasl.mechanisms import Login
@@ -59,6 +60,7 @@ class RunningConsole:
         *,
         users: Mapping[str, PasswordHash] | None = None,
         may_change: bool = False,
+        read_files: ReadFiles | None = None,
     ) -> None:
         self.url = ""
         self.complaints = Complaints()
@@ -66,6 +68,7 @@ class RunningConsole:
         self._login = login
         self._users = users
         self._may_change = may_change
+        self._read_files = read_files
         self.changes: list[str] = []
         """What it said of changes that it made."""
         self._ready = threading.Event()
@@ -139,6 +142,7 @@ class RunningConsole:
                 login=self._login,
                 users=self._users,
                 may_change=self._may_change,
+                read_files=self._read_files,
                 on_change=self.changes.append,
                 pace=PACE,
                 on_ready=self._listens,

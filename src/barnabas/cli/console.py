@@ -11,7 +11,8 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -28,6 +29,7 @@ from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
     from barnabas.console.logins import PasswordHash
+    from barnabas.console.pipelines import ReadFiles
     from barnabas.kernel.real_host import RealHost
 
 DEFAULT_HTTP_PORT: Final = 8090
@@ -67,6 +69,14 @@ LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
     help="Records can be written, moves of partitions cancelled, and preferred leaders elected from the pages.",
 )
 @click.option(
+    "--pipeline",
+    "pipeline_files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A pipeline that runs on this machine: the console shows its batches too; may be repeated.",
+)
+@click.option(
     "--new-login",
     metavar="NAME",
     help="Ask for a password (or read a line of standard input), print the line for --login-file, and end.",
@@ -81,6 +91,7 @@ def command(
     no_login: bool,
     login_file: str | None,
     allow_changes: bool,
+    pipeline_files: tuple[Path, ...],
     new_login: str | None,
     as_json: bool,
     stop_with_parent: bool,
@@ -126,6 +137,7 @@ def command(
                 users=users,
                 may_change=allow_changes,
                 on_change=_tell_of_change,
+                read_files=_reader_of(pipeline_files),
                 on_ready=is_ready,
             )
             await (_until_parent_ends(host, serving) if stop_with_parent else serving)
@@ -149,6 +161,14 @@ def command(
             raise
 
     run_on_host(told, interrupted=ExitStatus.DONE)
+
+
+def _reader_of(paths: Sequence[Path]) -> ReadFiles | None:
+    if not paths:
+        return None
+    from barnabas.cli.console_pipelines import reader_of
+
+    return reader_of(paths)
 
 
 def _refuse_address(address: str, no_login: bool, allow_changes: bool) -> None:

@@ -67,7 +67,7 @@ class AlertState(enum.Enum):
     """How it is with a rule; the value is the word for it."""
 
     FIRING = "alert"
-    PENDING = "not long enough"
+    PENDING = "not yet"
     QUIET = "well"
     UNKNOWN = "not known"
 

@@ -19,6 +19,7 @@ from barnabas.console.pages.login import login_page
 from barnabas.console.pages.messages import messages
 from barnabas.console.pages.overview import overview
 from barnabas.console.pages.page import Page, Visit, Visitor, framed, missing
+from barnabas.console.pages.pipelines import pipelines
 from barnabas.console.pages.reassignments import reassignments
 from barnabas.console.pages.topics import topics
 from barnabas.console.pages.transactions import transactions
@@ -40,6 +41,7 @@ _SECTIONS: Final[dict[str, Callable[[Visit], Page]]] = {
     "reassignments": reassignments,
     "transactions": transactions,
     "alerts": alerts,
+    "pipelines": pipelines,
     "write": write,
 }
 _FILES: Final = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +29,10 @@ from barnabas.client.reassignments import PartitionReassignment
 from barnabas.console.alerts import AlertBoard
 from barnabas.console.groups import GroupsAndEnds, groups_and_ends
 from barnabas.console.history import History, Samples
+from barnabas.console.pipelines import LetterStarts, PipelineFile, ReadFiles, letter_starts, pipeline_of
 from barnabas.console.question import Question
 from barnabas.console.transactions import Transactions, transactions
+from barnabas.kernel.host import OffloadKind
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -68,43 +70,33 @@ class ControllerView:
 class Poller:
     """The questions and their answers; `run` asks until it is cancelled."""
 
-    def __init__(self, client: Client, *, pace: float = 1.0) -> None:
-        """With a higher `pace` everything is asked so many times as often."""
+    def __init__(self, client: Client, *, pace: float = 1.0, read_files: ReadFiles | None = None) -> None:
+        """With a higher `pace` everything is asked so many times as often; `read_files` reads those of pipelines."""
         self.client = client
         self.history = History()
         self.lags = Samples()
         self.writes = Samples()
+        self.reads = Samples()
+        """Records per second, by the name of a pipeline."""
         self.queue = Samples()
         self.alerts = AlertBoard()
         self.transitions: deque[Any] = deque(maxlen=5 * TRANSITIONS_MAX)
         """The controller's last transitions, the oldest first, beyond what it remembers itself."""
         self._pace = pace
+        self.has_files = read_files is not None
+        self._read_files = read_files or (lambda: ())
         self._admin = Admin(client)
         self._files = Admin(client)
         """For what takes a broker longer, so that nothing waits behind it."""
         self._views = BrokerViews(client)
         self._lane = client.connections.new_lane()
         self._transactions_lane = client.connections.new_lane()
+        self._letters_lane = client.connections.new_lane()
         self._watched_until = client.host.loop.time() + WATCHED_SECONDS
         self._ends_before: GroupsAndEnds | None = None
         self._problems: tuple[tuple[int, ...], list[Problem]] | None = None
         self._sizes_known: dict[int, dict[TopicPartition, int]] = {}
-        host = client.host
-
-        def question(name: str, api: str, ask: Any, every_seconds: float, cost: Any = None) -> Question[Any]:
-            return Question(
-                host,
-                name,
-                api,
-                ask,
-                every_seconds=every_seconds,
-                pace=pace,
-                timeout_seconds=_TIMEOUT_SECONDS,
-                is_watched=self._is_watched,
-                logger=client.logger,
-                cost=cost,
-            )
-
+        question = self._question
         self.cluster: Question[Cluster] = question("Cluster", "Metadata", self._ask_cluster, 2)
         self.brokers: Question[Mapping[int, BrokerView]] = question(
             "Brokers", "DescribeLogDirs, each broker", self._ask_brokers, 10, _cost_of_views
@@ -132,6 +124,12 @@ class Poller:
             10,
             lambda found: found.took_seconds,
         )
+        self.letters: Question[LetterStarts] = question(
+            "Dead letters", "ListOffsets, leaders of topics NAME.dlq", self._ask_letters, 10
+        )
+        self.pipelines: Question[Sequence[PipelineFile]] = question(
+            "Files of pipelines", "nothing: files of this machine", self._ask_pipelines, 5, lambda _: 0.0
+        )
         self.questions: tuple[Question[Any], ...] = (
             self.cluster,
             self.controller,
@@ -140,6 +138,8 @@ class Poller:
             self.brokers,
             self.settings,
             self.transactions,
+            self.letters,
+            *((self.pipelines,) if self.has_files else ()),
         )
 
     async def run(self) -> None:
@@ -159,7 +159,7 @@ class Poller:
         """Ends the connections."""
         for user in (self._admin, self._files, self._views):
             await user.close()
-        for lane in (self._lane, self._transactions_lane):
+        for lane in (self._lane, self._transactions_lane, self._letters_lane):
             await self.client.connections.close_lane(lane)
 
     def watch(self) -> None:
@@ -195,6 +195,22 @@ class Poller:
             await asyncio.sleep(JUDGED_SECONDS / self._pace)
 
     # Inside: what is asked.
+
+    def _question(
+        self, name: str, api: str, ask: Any, every_seconds: float, cost: Callable[[Any], float] | None = None
+    ) -> Question[Any]:
+        return Question(
+            self.client.host,
+            name,
+            api,
+            ask,
+            every_seconds=every_seconds,
+            pace=self._pace,
+            timeout_seconds=_TIMEOUT_SECONDS,
+            is_watched=self._is_watched,
+            logger=self.client.logger,
+            cost=cost,
+        )
 
     def _is_watched(self) -> bool:
         return self.client.host.loop.time() < self._watched_until
@@ -248,6 +264,7 @@ class Poller:
         ]
         found = await groups_and_ends(self.client, self._lane, partitions)
         self._take_lags(found)
+        self._take_reads(found)
         self._take_writes(found)
         return found
 
@@ -258,6 +275,13 @@ class Poller:
     async def _ask_transactions(self) -> Transactions:
         self._nodes()
         return await transactions(self.client, self._transactions_lane)
+
+    async def _ask_letters(self) -> LetterStarts:
+        self._nodes()
+        return await letter_starts(self.client, self._letters_lane)
+
+    async def _ask_pipelines(self) -> Sequence[PipelineFile]:
+        return await self.client.host.offload(OffloadKind.DISK, self._read_files, order="pipelines")
 
     def _nodes(self) -> list[BrokerNode]:
         nodes = list(self.client.cluster.brokers.values())
@@ -310,6 +334,24 @@ class Poller:
                 self.lags.add(group_id, found.time_ms, lag)
         if not found.failed:
             self.lags.keep(set(found.groups))
+
+    def _take_reads(self, found: GroupsAndEnds) -> None:
+        """Records per second that pipelines have read since the answer before, by what their groups have committed."""
+        before = self._ends_before
+        names: set[str] = set()
+        for group_id, group in found.groups.items():
+            name = pipeline_of(group_id)
+            if name is None:
+                continue
+            names.add(name)
+            was = None if before is None else before.groups.get(group_id)
+            if before is None or was is None or found.time_ms <= before.time_ms:
+                continue
+            both = [each for each in group.committed if each in was.committed]
+            read = sum(max(0, group.committed[each] - was.committed[each]) for each in both)
+            self.reads.add(name, found.time_ms, read * 1_000 / (found.time_ms - before.time_ms))
+        if not found.failed:
+            self.reads.keep(names)
 
     def _take_writes(self, found: GroupsAndEnds) -> None:
         """Records per second, of the cluster and of each topic, since the answer before; of partitions in both."""

@@ -16,6 +16,7 @@ from barnabas.console.changes import Changes
 from barnabas.console.configs import ConfigReader
 from barnabas.console.http import HttpServer
 from barnabas.console.logins import Logins, PasswordHash
+from barnabas.console.pipelines import ReadFiles
 from barnabas.console.poller import Poller
 from barnabas.console.records_read import RecordReader
 from barnabas.kernel.host import Host
@@ -42,17 +43,19 @@ async def serve(
     users: Mapping[str, PasswordHash] | None = None,
     may_change: bool = False,
     on_change: Callable[[str], object] = lambda _: None,
+    read_files: ReadFiles | None = None,
     pace: float = 1.0,
     on_ready: Callable[[str], object] = lambda _: None,
 ) -> None:
     """Serves pages at `address` until it is cancelled; `on_ready` is told where, as a URL. It starts whether or not a
     broker answers.
 
-    `names` are further names that browsers may know it by; `login` is for brokers that want one, and `tls` for those
-    that are secured; `users` have to log in to the console, None lets in whoever reaches it. Where it `may_change` the
-    cluster, `on_change` is told of each change. With a higher `pace` brokers are asked so many times as often. Raises
-    OSError where it cannot listen, AuthenticationFailedError where the login is refused at the start, and ValueError
-    for bootstrap servers that are none.
+    `names` are further names that browsers may know it by; `login` is for brokers that want one, and `tls` for
+    those that are secured; `users` have to log in to the console, None lets in whoever reaches it. Where it
+    `may_change` the cluster, `on_change` is told of each change; `read_files` reads the files of pipelines that it
+    shows. With a higher `pace` brokers are asked so many times as often. Raises OSError where it cannot listen,
+    AuthenticationFailedError where the login is refused at the start, and ValueError for bootstrap servers that are
+    none.
     """
     servers = tuple(bootstrap_servers)
     settings = ClientSettings(
@@ -64,7 +67,7 @@ async def serve(
         tls=tls,
     )
     client = Client(host, settings, logger)
-    poller = Poller(client, pace=pace)
+    poller = Poller(client, pace=pace, read_files=read_files)
     configs = ConfigReader(client, pace=pace)
     app = App(
         poller,

@@ -27,6 +27,7 @@ PAGES = (
     "/reassignments",
     "/transactions",
     "/configs",
+    "/pipelines",
     "/alerts",
     "/alerts/under-replicated",
     "/messages",

@@ -29,6 +29,7 @@ MENU: Final = (
     ("Messages", "messages"),
     ("Configs", "configs"),
     ("Alerts", "alerts"),
+    ("Pipelines", "pipelines"),
 )
 KEYS: Final = "1234567890a"[: len(MENU)]
 THEME_BUTTON: Final = tag(
