@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.pipelines.class_archive import VARIABLE, ArchiveUse
 from tests.spark.reading import Source
 from tests.spark.topics import Topics
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
@@ -27,6 +28,8 @@ SHARED = pytest.StashKey[contextlib.ExitStack]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SHARED] = contextlib.ExitStack()
+    # A run that stores Spark's classes takes a minute longer.
+    os.environ.setdefault(VARIABLE, ArchiveUse.USE.value)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -188,10 +188,13 @@ def run(
         from barnabas.cli.pipeline_progress import open_progress
         from barnabas.pipelines.runner import RunOptions, run_pipeline
 
-        options = RunOptions(bootstrap_servers=bootstrap, once=once, jars_directory=jars_directory)
+        stores_classes = once and not stop_with_parent
+        options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores_classes)
         stop = threading.Event()
         with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
             summary = run_pipeline(pipeline, options, progress, stop)
+        if stores_classes and not summary.was_stopped:
+            _store_classes(pipeline, jars_directory)
     sys.exit(_status_of(summary, once))
 
 
@@ -295,6 +298,20 @@ def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
         options = SparkOptions(java, jars, log_directory=Path(logs), name=pipeline.name, is_short=True)
         with spark_session(options) as session:
             check_with_spark(pipeline, session)
+
+
+def _store_classes(pipeline: Pipeline, jars_directory: Path | None) -> None:
+    """Has the next sessions start sooner, where this one has noted its classes."""
+    from barnabas.pipelines.class_archive import CLASSES_NAME, archive_of, make_archive
+    from barnabas.pipelines.connector import resolve_connector
+    from barnabas.pipelines.java import find_java
+    from barnabas.pipelines.state_directory import StateDirectory
+
+    classes = StateDirectory(pipeline.state_directory).log_directory / CLASSES_NAME
+    if classes.is_file():
+        java = find_java()
+        with interrupted_by_signals():
+            make_archive(archive_of(java, resolve_connector(java, jars_directory, say)), classes, say)
 
 
 @contextlib.contextmanager

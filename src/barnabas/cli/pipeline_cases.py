@@ -12,6 +12,8 @@ from barnabas.cli.connection import CommandError
 from barnabas.cli.output import counted, print_json, printable, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from barnabas.pipelines.case_verdicts import Verdict
     from barnabas.pipelines.cases import Case
     from barnabas.pipelines.definition import Pipeline
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | None, as_json: bool) -> bool:
     """Runs them, all in one Spark; whether all have passed. Raises PipelineError, CommandError."""
-    from barnabas.pipelines.case_verdicts import judge, write_junit
+    from barnabas.pipelines.case_verdicts import judge
     from barnabas.pipelines.cases import path_of_tests
     from barnabas.pipelines.jvm import LOG_NAME
     from barnabas.pipelines.session import SparkOptions, spark_session
@@ -38,13 +40,27 @@ def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | No
         for each in verdict.lines():
             click.echo(f"    {printable(each)}")
 
+    from barnabas.pipelines.class_archive import CLASSES_NAME, archive_of, make_archive
+    from barnabas.pipelines.connector import cached_connector
     from barnabas.pipelines.java import find_java
 
+    # The connector is not needed, but with it the classes of Spark are those of a run, which are stored once.
+    java, jars = find_java(), cached_connector()
     with tempfile.TemporaryDirectory(prefix="barnabas-test-", ignore_cleanup_errors=True) as logs:
-        options = SparkOptions(find_java(), (), Path(logs), pipeline.name, is_short=True)
+        options = SparkOptions(java, jars, Path(logs), pipeline.name, is_short=True, notes_classes=bool(jars))
         say("starting Spark ...")
         with spark_session(options) as session:
             verdicts = judge(session, pipeline, cases, Path(logs) / LOG_NAME, told)
+        _tell_sum(pipeline, verdicts, junit, as_json)
+        if jars:
+            make_archive(archive_of(java, jars), Path(logs) / CLASSES_NAME, say)
+    return all(verdict.has_passed for verdict in verdicts)
+
+
+def _tell_sum(pipeline: Pipeline, verdicts: Sequence[Verdict], junit: Path | None, as_json: bool) -> None:
+    """Writes the file for CI systems, and says how many have passed. Raises CommandError."""
+    from barnabas.pipelines.case_verdicts import write_junit
+
     failed = sum(not verdict.has_passed for verdict in verdicts)
     if junit is not None:
         try:
@@ -58,7 +74,6 @@ def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | No
     else:
         said = f"{counted(len(verdicts), 'test')} in {seconds:.1f} s: "
         click.echo(said + (f"{failed} failed" if failed else "all passed"))
-    return not failed
 
 
 def _read(path: Path, tests: Path, only: str | None) -> tuple[Pipeline, tuple[Case, ...]]:

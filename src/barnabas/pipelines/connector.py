@@ -61,6 +61,14 @@ def cache_directory() -> Path:
     return root / "barnabas" / f"spark-{pyspark_version()}-kafka-connector"
 
 
+def cached_connector() -> tuple[Path, ...]:
+    """The jars in the cache; none where they were never fetched, or are damaged. Fetches nothing."""
+    try:
+        return _cached(cache_directory()) or ()
+    except PipelineError:
+        return ()
+
+
 def resolve_connector(
     java: Java, jars_directory: Path | None, say: Callable[[str], None], stop: threading.Event | None = None
 ) -> tuple[Path, ...]:

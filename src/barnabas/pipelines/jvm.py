@@ -13,10 +13,11 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from barnabas.pipelines.class_archive import CLASSES_NAME, ClassArchive, class_path_of
 from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.spark_extra import pyspark_directory
@@ -87,7 +88,8 @@ class JvmOptions:
 
     `log_directory` gets `spark.log` (warnings and errors, bounded) and `jvm.log` (what Java itself prints).
     `kept_open` are descriptors that the process inherits. `is_short`: it lives for a minute or so, and is not to spend
-    its time on compiling code as fast as can be.
+    its time on compiling code as fast as can be. `archive` has Spark's classes; where it is not there yet, they are
+    noted in the file `classes` beside the log if `notes_classes`.
     """
 
     java: Java
@@ -96,6 +98,8 @@ class JvmOptions:
     memory_bytes: int
     kept_open: tuple[int, ...] = ()
     is_short: bool = False
+    archive: ClassArchive | None = None
+    notes_classes: bool = False
 
     @property
     def log_path(self) -> Path:
@@ -107,49 +111,87 @@ class JvmOptions:
         """The process's working directory: whatever Spark leaves about is gone with it."""
         return self.log_directory / "scratch"
 
+    @property
+    def output_path(self) -> Path:
+        """What Java itself prints."""
+        return self.log_directory / "jvm.log"
+
+    @property
+    def connection_path(self) -> Path:
+        """Where the process says how its gateway is reached."""
+        return self.scratch_directory / "gateway"
+
 
 @contextlib.contextmanager
-def running_jvm(options: JvmOptions, stop: threading.Event | None = None) -> Iterator[tuple[int, str]]:
+def running_jvm(
+    options: JvmOptions, stop: threading.Event | None = None, meanwhile: Callable[[], None] | None = None
+) -> Iterator[tuple[int, str]]:
     """A Java process with pyspark's gateway in it; gives the gateway's port and secret.
 
     It ends with the block, and with this process however that ends, since it watches its standard input. Ctrl-C does
-    not reach it. Raises PipelineError when it does not start, RunStopped when `stop` is set before it has.
+    not reach it. `meanwhile` is called while it starts. Raises PipelineError when it does not start, RunStopped when
+    `stop` is set before it has.
     """
     scratch = options.scratch_directory
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     log_settings = scratch / "log4j2.properties"
     log_settings.write_text(_LOG4J.format(log=options.log_path, bytes_max=_LOG_BYTES_MAX), encoding="utf-8")
-    connection = scratch / "gateway"
-    output_path = options.log_directory / "jvm.log"
-    with output_path.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603  # Java, by its path
-            _command(options, log_settings),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=scratch,
-            env=_environment(connection),
-            start_new_session=True,
-            pass_fds=options.kept_open,
-        )
+    process = _spawned(options, log_settings)
     try:
-        yield _gateway(process, connection, output_path, stop)
+        if meanwhile is not None:
+            meanwhile()
+        try:
+            gateway = _gateway(process, options, stop)
+        except _EndedEarlyError as error:
+            # Java takes an archive only when it fits, but nothing that only saves time may keep Spark from starting.
+            if options.archive is None or not options.archive.path.is_file():
+                raise PipelineError(str(error)) from None
+            options.archive.path.unlink(missing_ok=True)
+            _stop(process)
+            process = _spawned(replace(options, archive=None), log_settings)
+            gateway = _gateway(process, options, stop)
+        yield gateway
     finally:
         _stop(process)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+class _EndedEarlyError(PipelineError):
+    """Java ended before Spark was up."""
+
+
+def _spawned(options: JvmOptions, log_settings: Path) -> subprocess.Popen[bytes]:
+    with options.output_path.open("wb") as output:
+        return subprocess.Popen(  # noqa: S603  # Java, by its path
+            _command(options, log_settings),
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=options.scratch_directory,
+            env=_environment(options.connection_path),
+            start_new_session=True,
+            pass_fds=options.kept_open,
+        )
+
+
 def _command(options: JvmOptions, log_settings: Path) -> list[str]:
-    class_path = [f"{pyspark_directory() / 'jars'}/*", *(str(jar.resolve()) for jar in options.jars)]
-    split = next((entry for entry in class_path if os.pathsep in entry), None)
+    own = pyspark_directory() / "jars"
+    split = next((entry for entry in (own, *options.jars) if os.pathsep in str(entry)), None)
     if split is not None:
         raise PipelineError(
             f'Java cannot take jars from a path with "{os.pathsep}" in it: {split}; move them elsewhere'
         )
+    class_path = os.pathsep.join([f"{own}/*", *(str(jar.resolve()) for jar in options.jars)])
+    shared: tuple[str, ...] = ()
+    if options.archive is not None and options.archive.class_path == class_path_of(options.jars):
+        # Java compares the list of jars, which it would put into an order of its own for the star.
+        class_path = options.archive.class_path
+        shared = options.archive.options(options.log_directory / CLASSES_NAME if options.notes_classes else None)
     return [
         str(options.java.executable),
-        *("-cp", os.pathsep.join(class_path)),
+        *("-cp", class_path),
+        *shared,
         f"-Xmx{options.memory_bytes // _MEBIBYTE}m",
         # Two cores have no time to spare for a collector that runs beside the work.
         "-XX:+UseParallelGC",
@@ -182,15 +224,14 @@ def _environment(connection: Path) -> dict[str, str]:
     return environment
 
 
-def _gateway(
-    process: subprocess.Popen[bytes], connection: Path, output_path: Path, stop: threading.Event | None
-) -> tuple[int, str]:
+def _gateway(process: subprocess.Popen[bytes], options: JvmOptions, stop: threading.Event | None) -> tuple[int, str]:
     """The port and the secret that the process writes into a file, which it renames when it is whole."""
+    connection, output_path = options.connection_path, options.output_path
     deadline = time.monotonic() + START_SECONDS_MAX
     while not connection.exists():
         status = process.poll()
         if status is not None:
-            raise PipelineError(f"Java ended with status {status} before Spark was up: {_said(output_path)}")
+            raise _EndedEarlyError(f"Java ended with status {status} before Spark was up: {_said(output_path)}")
         if time.monotonic() > deadline:
             raise PipelineError(f"Spark was not up within {START_SECONDS_MAX:.0f} s; {output_path} may say why")
         if stop is not None and stop.is_set():

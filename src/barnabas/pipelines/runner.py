@@ -64,12 +64,14 @@ _LAST_EVENTS_SECONDS_MAX = 20.0
 class RunOptions:
     """How to run: brokers as `host:port,...`; `once` ends when what was there at the start is done.
 
-    `jars_directory` has Spark's Kafka connector on machines that cannot fetch it.
+    `jars_directory` has Spark's Kafka connector on machines that cannot fetch it. `notes_classes` as SparkOptions has
+    it.
     """
 
     bootstrap_servers: str
     once: bool
     jars_directory: Path | None = None
+    notes_classes: bool = False
 
 
 def run_pipeline(
@@ -139,7 +141,9 @@ def _run(
             jars = resolve_connector(java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
             kept_open = () if state.lock_descriptor is None else (state.lock_descriptor,)
-            spark = SparkOptions(java, jars, state.log_directory, pipeline.name, kept_open)
+            spark = SparkOptions(
+                java, jars, state.log_directory, pipeline.name, kept_open, notes_classes=options.notes_classes
+            )
             progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
             with spark_session(spark, stop) as session:
                 return _run_in(session, pipeline, options, progress, stop, state, outboxes, began)

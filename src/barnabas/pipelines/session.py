@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from barnabas.pipelines.class_archive import ArchiveUse, archive_of, archive_use
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
@@ -41,7 +42,8 @@ class SparkOptions:
     """What a session needs: a Java, the jars besides Spark's own, a directory of its own for logs, and a name.
 
     `kept_open` are descriptors that Spark's process is to have, such as that of a lock that lasts as long as it does.
-    `is_short` is for what is done in a minute, as a check.
+    `is_short` is for what is done in a minute, as a check. With `notes_classes` a session without an archive of
+    classes notes them, for `make_archive`.
     """
 
     java: Java
@@ -50,6 +52,7 @@ class SparkOptions:
     name: str
     kept_open: tuple[int, ...] = ()
     is_short: bool = False
+    notes_classes: bool = False
 
     @property
     def log_path(self) -> Path:
@@ -66,11 +69,18 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
     """
     pyspark_version()
     jvm = JvmOptions(
-        options.java, options.jars, options.log_directory, driver_memory_bytes(), options.kept_open, options.is_short
+        options.java,
+        options.jars,
+        options.log_directory,
+        driver_memory_bytes(),
+        options.kept_open,
+        options.is_short,
+        archive_of(options.java, options.jars),
+        options.notes_classes and archive_use() is ArchiveUse.MAKE,
     )
     try:
         jvm.log_directory.mkdir(parents=True, exist_ok=True)
-        with running_jvm(jvm, stop) as (port, secret), _environment(port, secret):
+        with running_jvm(jvm, stop, _import_pyspark) as (port, secret), _environment(port, secret):
             session = _started(options, jvm)
             try:
                 yield session
@@ -135,6 +145,11 @@ def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
         # SparkContext takes SIGINT for itself, to cancel its jobs.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
+
+
+def _import_pyspark() -> None:
+    """What takes a second, and can be done while Java starts."""
+    import pyspark.sql.streaming  # noqa: F401
 
 
 def _quieten_pyspark() -> None:

@@ -27,6 +27,7 @@ from barnabas.pipelines.cases import (
     path_of_tests,
     read_cases,
 )
+from barnabas.pipelines.connector import cached_connector
 from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
@@ -123,7 +124,7 @@ class PipelineTester:
         if self._session is None:
             logs = tempfile.TemporaryDirectory(prefix="barnabas-test-", ignore_cleanup_errors=True)
             directory = Path(self._open.enter_context(logs))
-            options = SparkOptions(find_java(), (), directory, "tests", is_short=True)
+            options = SparkOptions(find_java(), cached_connector(), directory, "tests", is_short=True)
             self._session = self._open.enter_context(spark_session(options))
             self._log_path = directory / LOG_NAME
         return self._session

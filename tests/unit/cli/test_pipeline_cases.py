@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from barnabas.cli.connection import ExitStatus
 from barnabas.cli.pipeline import command
-from barnabas.pipelines import case_verdicts, java, session
+from barnabas.pipelines import case_verdicts, class_archive, connector, java, session
 from barnabas.pipelines.case_comparison import Difference
 from barnabas.pipelines.case_verdicts import Fault, Verdict
 from barnabas.pipelines.cases import Case
@@ -44,12 +44,13 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     @contextlib.contextmanager
     def no_session(options: session.SparkOptions) -> Iterator[None]:
-        assert (options.jars, options.is_short) == ((), True)
+        assert (options.is_short, options.notes_classes) == (True, bool(options.jars))
         yield None
 
     monkeypatch.setattr(case_verdicts, "judge", judge)
     monkeypatch.setattr(session, "spark_session", no_session)
     monkeypatch.setattr(java, "find_java", lambda: None)
+    monkeypatch.setattr(connector, "cached_connector", tuple)
     return names
 
 
@@ -89,6 +90,17 @@ def test_a_document_for_each_line_and_junit_beside_it(path: Path, tmp_path: Path
     assert summary == {"event": "summary", "passed": 1, "failed": 1, "seconds": 0.5}
     assert (tmp_path / "out.xml").exists()
     assert invoke(path, "--junit", tmp_path / "none" / "out.xml").exit_code == ExitStatus.FAILED
+
+
+def test_classes_are_stored_last_where_the_connector_is_there(
+    path: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector, "cached_connector", lambda: (Path("x.jar"),))
+    monkeypatch.setattr(class_archive, "archive_of", lambda _java, jars: jars)
+    monkeypatch.setattr(
+        class_archive, "make_archive", lambda archive, classes, _say: print("stored", *archive, classes.name)
+    )
+    assert invoke(path).stdout.splitlines()[-2:] == ["2 tests in 0.5 s: 1 failed", "stored x.jar classes"]
 
 
 @pytest.mark.parametrize(

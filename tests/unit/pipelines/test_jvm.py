@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipelines import jvm, session
+from barnabas.pipelines.class_archive import ClassArchive, class_path_of
 from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.spark_extra import pyspark_directory
@@ -120,3 +121,25 @@ def test_memory_fits_the_machine_and_the_container(
     monkeypatch.setattr(session, "_CONTAINER_LIMITS", (tmp_path / "memory.max", tmp_path / "none"))
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 32 << 18, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert session.driver_memory_bytes() == expected_mebibytes << 20
+
+
+def test_a_java_that_fails_with_an_archive_is_started_again_without(tmp_path: Path) -> None:
+    fails = options(tmp_path, f'case "$*" in *SharedArchiveFile*) exit 1;; esac; echo "$@" > {tmp_path}/said; exit 2')
+    made = ClassArchive(tmp_path / "x.jsa", class_path_of(()), fails.java)
+    made.path.write_text("damaged")
+    with (
+        pytest.raises(PipelineError, match="status 2 before Spark was up"),
+        jvm.running_jvm(replace(fails, archive=made)),
+    ):
+        pass
+    assert not made.path.exists()
+    assert (tmp_path / "said").read_text().split()[:2] == ["-cp", f"{pyspark_directory() / 'jars'}/*"]
+
+
+def test_something_is_done_while_it_starts(tmp_path: Path) -> None:
+    waits = options(tmp_path, f"while [ ! -e {tmp_path}/done ]; do sleep 0.05; done; exit 3")
+    with (
+        pytest.raises(PipelineError, match="status 3"),
+        jvm.running_jvm(waits, meanwhile=(tmp_path / "done").touch),
+    ):
+        pass
