@@ -124,6 +124,33 @@ def test(path: Path, tests: Path | None, only: str | None, junit: Path | None, a
     sys.exit(ExitStatus.DONE if have_passed else ExitStatus.FAILED)
 
 
+@command.command(name="dev")
+@file_argument
+@click.option("--records", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Newest of each topic.")
+@click.option("--rows", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Rows shown of each step.")
+@click.option("--step", "steps", multiple=True, metavar="NAME", help="Show this step or source, too; may be repeated.")
+@click.option("--from-tests", is_flag=True, help="Take what FILE's tests are given, and ask no broker.")
+@click.option("--once", is_flag=True, help="End after the first look.")
+@addresses_option
+def dev(
+    path: Path, records: int, rows: int, steps: tuple[str, ...], from_tests: bool, once: bool, bootstrap: str
+) -> None:
+    """Show what the pipeline in FILE makes of sample records, and again whenever FILE is saved, until Ctrl-C.
+
+    Spark stays, so that a change is seen in a moment. Steps are computed over all samples at once, as over a table:
+    no watermark drops a row. Nothing is written.
+    """
+    with _exiting(interrupted=ExitStatus.INTERRUPTED if once else ExitStatus.DONE):
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        from barnabas.cli.pipeline_dev import DevPlan, develop
+
+        with interrupted_by_signals():
+            develop(DevPlan(path, bootstrap, records, rows, steps, from_tests=from_tests, is_once=once))
+    sys.exit(ExitStatus.DONE)
+
+
 @command.command(name="graph")
 @file_argument
 @click.option(
@@ -234,11 +261,11 @@ def replay(name: str, dry_run: bool, bootstrap: str, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _exiting() -> Iterator[None]:
+def _exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[None]:
     """Like `exiting`, with exit statuses for the errors of pipelines."""
     from barnabas.pipelines.definition import PipelineError, PipelineMissingError, PipelineUnreachableError
 
-    with exiting():
+    with exiting(interrupted=interrupted):
         try:
             yield
         except PipelineMissingError as error:

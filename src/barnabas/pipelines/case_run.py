@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 CASE_SECONDS_MAX: Final = 120.0
 """How long the queries of a test may take together."""
-_RECORDS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in RECORD_TYPES.items())
+RECORDS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in RECORD_TYPES.items())
+"""The columns of files of `record_line`s, as DDL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +179,8 @@ class _CaseRun:
     def _frame_of(self, source: Source) -> DataFrame:
         directory = spark_path(self._records_directory(source))
         if source.read is ReadMode.TABLE:
-            return newest_rows(self._session.read.schema(_RECORDS_SCHEMA).json(directory), source)
-        reader = self._session.readStream.schema(_RECORDS_SCHEMA).option("maxFilesPerTrigger", 1)
+            return newest_rows(self._session.read.schema(RECORDS_SCHEMA).json(directory), source)
+        reader = self._session.readStream.schema(RECORDS_SCHEMA).option("maxFilesPerTrigger", 1)
         return decoded(reader.json(directory), source)
 
     def _records_directory(self, source: Source) -> Path:
@@ -253,7 +254,7 @@ class _CaseRun:
     def _letters(self, source: Source) -> Iterator[Mapping[str, object]]:
         from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
 
-        records = self._session.read.schema(_RECORDS_SCHEMA).json(spark_path(self._records_directory(source)))
+        records = self._session.read.schema(RECORDS_SCHEMA).json(spark_path(self._records_directory(source)))
         records = records.withColumn("headers", F.lit(None).cast("array<struct<key:string,value:binary>>"))
         directory = self._directory / "letters" / source.name
         write_hidden(letters_of(records, source, self._pipeline.name, "test"), directory, 0)
@@ -283,18 +284,19 @@ def _write_records(directory: Path, source: Source, batches: Sequence[Sequence[G
         path = directory / f"batch-{number:06}.json"
         with path.open("w", encoding="utf-8") as file:
             for record in records_by_source(batch).get(source.name, ()):
-                file.write(json.dumps(_line(source, record)) + "\n")
+                file.write(json.dumps(record_line(source.topic, record)) + "\n")
         # Spark takes files by their times, the oldest first.
         os.utime(path, (now + number, now + number))
 
 
-def _line(source: Source, record: GivenRecord) -> dict[str, object]:
+def record_line(topic: str, record: GivenRecord) -> dict[str, object]:
+    """A record as JSON, whose columns Spark reads as those of its Kafka source."""
     seconds, milliseconds = divmod(record.timestamp_ms, 1000)
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return {
         "key": None if record.key is None else base64.b64encode(record.key).decode(),
         "value": None if record.value is None else base64.b64encode(record.value).decode(),
-        "topic": source.topic,
+        "topic": topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": f"{moment}.{milliseconds:03}Z",
