@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.pipelines.cases import COUNTS, Case, GivenRecord, records_by_source
+from barnabas.pipelines.cases import BATCHES_MAX, COUNTS, Case, GivenRecord, records_by_source
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import (
     OnError,
@@ -40,7 +40,7 @@ from barnabas.pipelines.state_directory import spark_path
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-CASE_SECONDS_MAX: Final = 120.0
+CASE_SECONDS_MAX: Final = 300.0
 """How long the queries of a test may take together."""
 RECORDS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in RECORD_TYPES.items())
 """The columns of files of `record_line`s, as DDL."""
@@ -108,6 +108,8 @@ def run_case(
     own = session.newSession()
     # A test has few rows, and each partition of a shuffle would cost a task and a state store of its own.
     own.conf.set("spark.sql.shuffle.partitions", "1")
+    # Counts are those of all batches, and of those without records that Spark adds; its default is to keep 100.
+    own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(3 * BATCHES_MAX))
     moved = _moved(pipeline, directory, views)
     run = _CaseRun(own, moved, case, directory, log_path)
     try:

@@ -1,8 +1,9 @@
 """Spark's classes as Java maps them into memory, read and checked once for all starts (AppCDS, JEP 310 and 350).
 
-Most of the time until a first batch goes into some 15,000 classes, which Java finds in 280 jars, reads, and verifies,
-each time. An archive is of one Java and one list of jars: its name has both, and Java itself looks at the jars and at
-the archive's checksums before it uses it; what does not fit is not used, and Spark starts as if there were none.
+Nearly half of the processor time until a first query goes into some 15,000 classes, which Java finds in 280 jars,
+reads, and verifies, each time. An archive is of one Java and one list of jars: its name has both, and Java itself looks
+at the jars and at the archive's checksums before it uses it; what does not fit is not used, and Spark starts as if
+there were none.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def archive_of(java: Java, jars: Sequence[Path]) -> ClassArchive | None:
 def make_archive(archive: ClassArchive | None, classes: Path, say: Callable[[str], None]) -> bool:
     """Makes the archive of the classes that a session has noted; whether it is there afterwards.
 
-    Takes half a minute, or one, of one core. Does nothing where it is there already, where another process makes it,
+    Takes a minute of one core. Does nothing where it is there already, where another process makes it,
     and where the environment says so. Whatever prevents it is said, and nothing is raised, since what the user wanted
     is done; Ctrl-C leaves it for another time.
     """
@@ -103,7 +104,7 @@ def make_archive(archive: ClassArchive | None, classes: Path, say: Callable[[str
     try:
         with _lock(archive.path.with_suffix(".lock")) as is_mine:
             if is_mine and not archive.path.is_file():
-                say("storing Spark's classes, to start it in half the time from now on (once, up to a minute) ...")
+                say("storing Spark's classes, to start it sooner from now on (once, a minute; Ctrl-C leaves it) ...")
                 _dump(archive, classes, made)
                 made.rename(archive.path)
                 _remove_old(archive.path)

@@ -49,6 +49,17 @@ MODULE_OPTIONS = (
 )
 """What Spark's own launcher adds for Java 17 and later, without the vector module: Spark works without it."""
 
+SHORT_OPTIONS = ("-XX:TieredStopAtLevel=1",)
+LONG_OPTIONS = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+"""Java's best compiler takes what has been called ten times as often as by default: a row's code reaches that within a
+batch, and what runs only while Spark starts, and took a quarter of the start's processor time to compile, does not.
+"""
+
 LOG_NAME = "spark.log"
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
@@ -193,9 +204,11 @@ def _command(options: JvmOptions, log_settings: Path) -> list[str]:
         *("-cp", class_path),
         *shared,
         f"-Xmx{options.memory_bytes // _MEBIBYTE}m",
+        # Spark needs so much, and Java would collect all of the heap each time it has some more.
+        "-XX:MetaspaceSize=192m",
         # Two cores have no time to spare for a collector that runs beside the work.
         "-XX:+UseParallelGC",
-        *(("-XX:TieredStopAtLevel=1",) if options.is_short else ()),
+        *(SHORT_OPTIONS if options.is_short else LONG_OPTIONS),
         # Its file in /tmp would outlive a process that is killed.
         "-XX:-UsePerfData",
         *MODULE_OPTIONS,

@@ -143,3 +143,13 @@ def test_something_is_done_while_it_starts(tmp_path: Path) -> None:
         jvm.running_jvm(waits, meanwhile=(tmp_path / "done").touch),
     ):
         pass
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_what_is_over_in_a_minute_is_compiled_less(tmp_path: Path, is_short: bool) -> None:
+    told = replace(options(tmp_path, f'echo "$@" > {tmp_path}/said; exit 2'), is_short=is_short)
+    with pytest.raises(PipelineError, match="status 2"), jvm.running_jvm(told):
+        pass
+    said = set((tmp_path / "said").read_text().split())
+    assert set(jvm.SHORT_OPTIONS if is_short else jvm.LONG_OPTIONS) <= said
+    assert not said & set(jvm.LONG_OPTIONS if is_short else jvm.SHORT_OPTIONS)
