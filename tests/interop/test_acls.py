@@ -41,10 +41,10 @@ from tests.support.acl_rows import (
     TRANSACTION,
     Need,
     Row,
-    errors,
 )
 from tests.support.apache_kafka import ApacheKafkaBroker, apache_kafka_broker, run_tool
 from tests.support.broker_process import BrokerProcess
+from tests.support.made_messages import errors
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import Connection, call, create_topic
 from tests.support.zookeeper import ZooKeeperServer

@@ -7,7 +7,6 @@ may not be seen is left out instead: `shows` tells whether it is in a response.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,9 +15,9 @@ from barnabas.api.config_resources import ResourceType as ConfigResourceType
 from barnabas.security.acls import CLUSTER_NAME, AclOperation, AclPermissionType, PatternType, ResourceType
 from barnabas.wire import messages
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.classes import Structure
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_builder import RecordBatchBuilder
+from tests.support.made_messages import made
 
 TOPIC, NEW, GROUP, TRANSACTION = "orders", "new", "readers", "payments"
 BY_NAME, BY_ID = "doomed", "doomed-by-id"
@@ -71,26 +70,6 @@ class Row:
         return made(getattr(messages, f"{self.api_key.api_name}Request"), self.fields, ids)
 
 
-def made(kind: Any, fields: dict[str, Any], ids: dict[str, bytes]) -> Any:
-    """A message of fields, of which structures are dictionaries; `ID:topic` is the id of that topic."""
-    return _made(kind, kind.SCHEMA.fields, kind, fields, ids)
-
-
-def _made(kind: Any, known: Any, message: Any, fields: dict[str, Any], ids: dict[str, bytes]) -> Any:
-    types = {field.name: field.type.name for field in known}
-    structs = message.SCHEMA.structs
-
-    def value(name: str, given: Any) -> Any:
-        if isinstance(given, dict):
-            struct = structs[types[name]]
-            return _made(getattr(message, struct.name), struct.fields, message, given, ids)
-        if isinstance(given, list):
-            return [value(name, each) for each in given]
-        return ids[given[3:]] if isinstance(given, str) and given.startswith("ID:") else given
-
-    return kind(**{name: value(name, given) for name, given in fields.items()})
-
-
 def names(key: str) -> Callable[[str], Shows]:
     """Whether one of the list `path`, as in `topics.name`, is that."""
     path, _, field = key.rpartition(".")
@@ -99,19 +78,6 @@ def names(key: str) -> Callable[[str], Shows]:
         return lambda response: any(getattr(each, field) == name for each in getattr(response, path))
 
     return shows
-
-
-def errors(response: Any) -> set[str]:
-    """The names of all errors in a response, but why configs are not told, which is no failure."""
-    found: set[str] = set()
-    for field in dataclasses.fields(response):
-        value = getattr(response, field.name)
-        if field.name.endswith("error_code") and value and field.name != "topic_config_error_code":
-            found.add(ErrorCode.for_code(value).name)
-        for each in value if isinstance(value, list) else ():
-            if isinstance(each, Structure):
-                found |= errors(each)
-    return found
 
 
 def _batch(**options: Any) -> bytes:

@@ -53,9 +53,8 @@ from tests.support.acl_rows import (
     TRANSACTION,
     Need,
     Row,
-    errors,
-    made,
 )
+from tests.support.made_messages import errors, made
 from tests.unit.api.calling import Caller, Calls
 from tests.unit.server.coordinated import TIMEOUT_MS, Lines, pause, session_on, start_coordinator, until
 from tests.unit.server.test_broker import running
