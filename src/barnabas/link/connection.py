@@ -209,6 +209,8 @@ class Connection(asyncio.BufferedProtocol):
         self.phase = Phase.OPEN
         self._idle.add(self)
         self._opened()
+        if not self._reading:
+            self._context.loop.call_soon(self._pause_again)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.phase = Phase.CLOSED
@@ -360,6 +362,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._tick.wait_turn(self)
         else:
             self._set_reading(wanted=True)
+
+    def _pause_again(self) -> None:
+        """uvloop begins to read when `connection_made` is over, whatever that has asked for."""
+        transport = self._transport
+        if transport is not None and not self._reading and not transport.is_closing():
+            transport.pause_reading()
 
     def _set_reading(self, *, wanted: bool) -> None:
         transport = self._transport

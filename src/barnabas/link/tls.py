@@ -129,6 +129,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self.quiet_since = self._context.loop.time()
         self._timer = self._context.timers.call_after(HANDSHAKE_MS, self._time_out)
         self._link.connection_made(cast("asyncio.Transport", self))
+        if not self._is_reading:
+            self._context.loop.call_soon(self._pause_again)
         if not self._end.is_server and not transport.is_closing():
             self._has_place = True
             self._begin()
@@ -178,7 +180,12 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._handshake_bytes += len(received)
         if self._handshake_bytes > _HANDSHAKE_BYTES_MAX:
             self._fail(f"a handshake of more than {_HANDSHAKE_BYTES_MAX} bytes")
-        elif self._has_place or self._end.handshakes.enter(self):
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """With the bytes that have come, unless who reads is not to go on, or has no place yet."""
+        if self._wants_reading and (self._has_place or self._end.handshakes.enter(self)):
             self.place_free()
         else:
             self._set_reading()
@@ -260,7 +267,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._timer = None
         if self._phase is not Phase.CONNECTING:
             return
-        if self._step_runs:  # it waits for us
+        if self._step_runs or not self._wants_reading:  # it waits for us
             self._timer = self._context.timers.call_after(HANDSHAKE_MS, self._time_out)
         elif self._handshake_bytes:
             self._fail(f"it was not complete within {HANDSHAKE_MS // 1000} s")
@@ -331,13 +338,18 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._decrypt()
         self._set_reading()
 
+    def _pause_again(self) -> None:
+        """As the link's: uvloop begins to read when `connection_made` is over."""
+        if self._raw is not None and not self._is_reading and not self._raw.is_closing():
+            self._raw.pause_reading()
+
     def _set_reading(self) -> None:
         raw = self._raw
         if raw is None or raw.is_closing():
             return
         if self._phase is Phase.CONNECTING:
-            # Not while a thread has OpenSSL's buffers, nor before there is a place.
-            wanted = not self._step_runs and (self._has_place or not self._handshake_bytes)
+            # Not while a thread has OpenSSL's buffers, nor before there is a place, nor for who is not let in yet.
+            wanted = self._wants_reading and not self._step_runs and (self._has_place or not self._handshake_bytes)
         else:
             wanted = self._phase is _OPEN and self._wants_reading and not self._read_is_due
         if wanted is not self._is_reading:
@@ -359,6 +371,12 @@ class TlsConnection(asyncio.BufferedProtocol):
             # There may be bytes that came before it paused.
             self._read_is_due = True
             self._context.loop.call_soon(self._read_later)
+        elif self._phase is Phase.CONNECTING:
+            self.quiet_since = self._context.loop.time()
+            if self._incoming.pending and not self._step_runs:
+                self._go_on()
+            else:
+                self._set_reading()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default if self._raw is None else self._raw.get_extra_info(name, default)

@@ -23,6 +23,8 @@ from barnabas.link.handshakes import Handshakes
 from barnabas.link.limits import LinkLimits
 from barnabas.link.tls import TlsEnd
 from barnabas.network.config import ListenerConfig, NetworkConfig
+from barnabas.quotas.connection_rates import ConnectionRates
+from barnabas.quotas.settings import ClientQuotaSettings
 from tests.support.certificates import (
     Certified,
     broker_certificate,
@@ -117,12 +119,13 @@ def scenario(
     body: Body,
     context: ssl.SSLContext | None = None,
     config: NetworkConfig | None = None,
+    rates: ConnectionRates | None = None,
 ) -> None:
     async def main(host: Host) -> None:
         secure = Secure(host, context or server_context())
         listener = ListenerConfig("TLS", "127.0.0.1", 0, tls=secure.end)
         plain = ListenerConfig("PLAIN", "127.0.0.1", 0)
-        async with _served(host, secure, config, listener, plain):
+        async with _served(host, secure, config, listener, plain, rates=rates):
             try:
                 async with asyncio.timeout(60):
                     await body(secure)
@@ -136,9 +139,13 @@ def scenario(
 
 @contextlib.asynccontextmanager
 async def _served(
-    host: Host, secure: Secure, config: NetworkConfig | None, *listeners: ListenerConfig
+    host: Host,
+    secure: Secure,
+    config: NetworkConfig | None,
+    *listeners: ListenerConfig,
+    rates: ConnectionRates | None = None,
 ) -> AsyncIterator[None]:
-    async with serving(host, config, listeners[:0]) as served:
+    async with serving(host, config, listeners[:0], rates=rates) as served:
         secure.serving = served
         served.server._logger.setLevel(logging.INFO)
         secure.end.handshakes = Handshakes(host.loop, served.timers, host.offload)
@@ -510,3 +517,25 @@ def test_a_connection_that_ends_amid_its_own_handshake_leaves_nothing(loop_facto
         await good.close()
 
     scenario(loop_factory, body)
+
+
+def test_who_waits_to_be_let_in_has_no_handshake_yet(loop_factory: Any) -> None:
+    """Too many connections in a second wait (KIP-612): the dear part of TLS would be done for them otherwise."""
+    rates = ConnectionRates(ClientQuotaSettings(window_count=11, window_seconds=1))
+    rates.limit_listener("TLS", 1)
+
+    async def body(secure: Secure) -> None:
+        admission = secure.serving.server._admission
+        while not admission.waiting:
+            await secure.plain_client()
+            await asyncio.sleep(0)
+        coming = asyncio.ensure_future(secure.client())
+        await secure.until(lambda: admission.waiting == 2 or coming.done())
+        assert not coming.done()
+        assert secure.handshakes.begun == 0
+        client = await coming
+        assert secure.handshakes.begun == 1
+        client.send(b"in")
+        assert await client.receive() == b"in"
+
+    scenario(loop_factory, body, rates=rates)
