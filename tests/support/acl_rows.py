@@ -345,12 +345,7 @@ ROWS: Final = (
         "operations",
         _group_operations,
     ),
-    Row(
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        0,
-        {"group_id": GROUP, "member_id": "m", "member_epoch": 1},
-        (on_group(_A.READ),),
-    ),
+    Row(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, {"group_id": GROUP, "member_epoch": 1}, (on_group(_A.READ),)),
     Row(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, {"group_ids": [GROUP]}, (on_group(_A.DESCRIBE),)),
     Row(ApiKey.LIST_GROUPS, 5, {}, (on_group(_A.DESCRIBE),), "", names("groups.group_id")(GROUP)),
     Row(ApiKey.LIST_GROUPS, 5, {}, (on_cluster(_A.DESCRIBE),), "", names("groups.group_id")(GROUP)),

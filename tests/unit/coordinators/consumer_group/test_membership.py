@@ -76,7 +76,7 @@ def test_a_member_that_is_not_heard_of_is_fenced(world: ConsumerWorld) -> None:
     settle(other, rounds=2)
     assert len(other.numbers()) == 6
     lost.beat()
-    assert lost.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert [lost.error] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_member_that_gives_nothing_up_is_fenced_after_its_rebalance_time_out(world: ConsumerWorld) -> None:
@@ -92,7 +92,7 @@ def test_a_member_that_gives_nothing_up_is_fenced_after_its_rebalance_time_out(w
         assert other.numbers() == []
     world.pass_ms(HEARTBEAT_MS + 1)
     stubborn.beat()
-    assert stubborn.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert [stubborn.error] == [ErrorCode.UNKNOWN_MEMBER_ID]
     other.beat()
     other.beat()
     assert other.numbers() == [0, 1, 2, 3, 4, 5]
@@ -169,7 +169,7 @@ def test_a_member_of_another_epoch_is_fenced(world: ConsumerWorld, epoch: int) -
         member.beat()
     assert member.epoch == 5
     member.beat(epoch=epoch)
-    assert member.error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert [member.error] == [ErrorCode.FENCED_MEMBER_EPOCH]
 
 
 def test_the_epoch_before_is_taken_from_a_member_that_missed_an_answer(world: ConsumerWorld) -> None:
@@ -180,7 +180,7 @@ def test_the_epoch_before_is_taken_from_a_member_that_missed_an_answer(world: Co
     member.beat(epoch=1, owned={world.topics.id("t"): frozenset(range(6))})
     assert (member.error, member.epoch) == (ErrorCode.NONE, 2)
     member.beat(epoch=1, owned={world.topics.id("t"): frozenset(range(8))})
-    assert member.error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert [member.error] == [ErrorCode.FENCED_MEMBER_EPOCH]
 
 
 def test_a_full_group_takes_no_more(world: ConsumerWorld) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.group.records import CommittedOffset
+from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.consumer_group.consumer_world import ConsumerWorld, NextMember, settle
@@ -15,9 +17,6 @@ T0 = TopicPartition("t", 0)
 
 def refused(world: ConsumerWorld, epoch: int, member_id: str, version: int = 9, producer_id: int | None = None) -> int:
     """The code that a commit is refused with; 0 where it is taken."""
-    from barnabas.coordinators.group.records import CommittedOffset
-    from barnabas.kernel.steps import at_once
-
     offsets = {T0: CommittedOffset(5, 0, "", world.clock.time_ms())}
     transaction = None if producer_id is None else (producer_id, 0)
     try:
@@ -149,9 +148,7 @@ def test_offsets_of_topics_that_nobody_is_subscribed_to_expire(world: ConsumerWo
     assert list(world.hosted().offsets.partitions) == [T0]
 
 
-def _committed(time_ms: int) -> object:
-    from barnabas.coordinators.group.records import CommittedOffset
-
+def _committed(time_ms: int) -> CommittedOffset:
     return CommittedOffset(1, 0, "", time_ms)
 
 
@@ -168,7 +165,7 @@ def test_members_of_the_two_protocols_are_in_no_group_together(world: ConsumerWo
     stable_group(world, TestMember(world, "h"))
     other = NextMember(world, group_id="h")
     other.join()
-    assert other.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert [other.error] == [ErrorCode.GROUP_ID_NOT_FOUND]
 
 
 def test_an_empty_group_makes_place_for_one_of_the_other_kind(world: ConsumerWorld) -> None:

@@ -24,14 +24,14 @@ def test_a_static_member_that_comes_back_gets_its_partitions_without_a_rebalance
     assert (back.numbers(), back.epoch) == (before, epoch)
     assert back.member_id != static.member_id
     static.beat(epoch=epoch)
-    assert static.error is ErrorCode.FENCED_INSTANCE_ID
+    assert [static.error] == [ErrorCode.FENCED_INSTANCE_ID]
 
 
 def test_a_name_that_is_in_use_is_not_given_away(world: ConsumerWorld) -> None:
     static, thief = NextMember(world, instance_id="a"), NextMember(world, instance_id="a")
     settle(static)
     thief.join()
-    assert thief.error is ErrorCode.UNRELEASED_INSTANCE_ID
+    assert [thief.error] == [ErrorCode.UNRELEASED_INSTANCE_ID]
 
 
 def test_a_static_member_that_does_not_come_back_is_removed(world: ConsumerWorld) -> None:
@@ -51,7 +51,7 @@ def test_a_name_nobody_has_is_unknown(world: ConsumerWorld) -> None:
     settle(member)
     for epoch in (member.epoch, -1, -2):
         member.beat(instance_id="a", epoch=epoch)
-        assert member.error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert [member.error] == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_static_member_survives_a_failover_while_it_is_away(world: ConsumerWorld) -> None:

@@ -28,7 +28,7 @@ def test_many_who_join_share_assignments_and_go_on_in_pieces(
     world.make_topic("t", PARTITIONS)
     answered = TurnCount(world.loop, monkeypatch, coordinator.ConsumerGroups, "_reconcile")
     made = []
-    assigned_anew = coordinator.assigned_anew
+    assigned_anew = targets.assigned_anew
 
     def counted(*arguments: Any) -> Any:
         made.append(arguments)
