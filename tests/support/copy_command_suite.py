@@ -47,6 +47,11 @@ def lines(count: int, first: int = 0, partitions: int = 3) -> bytes:
     )
 
 
+def committed(bootstrap: str, topic: str) -> list[dict[str, Any]]:
+    """The committed records of a topic."""
+    return consumed(bootstrap, topic, "--isolation", "committed")
+
+
 class CopyCommandSuite:
     """Subclasses give `bootstrap`, a broker of the source, and `target_bootstrap`, one of the target's cluster."""
 
@@ -154,6 +159,51 @@ class CopyCommandSuite:
             self.copy(bootstrap, target_bootstrap, topic, target, "--state", str(state))
             found = [int(each["headers"][0]["value"]) for each in consumed(target_bootstrap, target)]
             assert set(found) == set(range(60_000))
+
+    @pytest.mark.parametrize("mapping", ["keep", "key"])
+    def test_a_transactional_copy_that_is_killed_again_and_again_has_each_record_once(
+        self, bootstrap: str, target_bootstrap: str, mapping: str
+    ) -> None:
+        with (
+            new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *THREE, "--config", "retention.ms=-1") as target,
+        ):
+            produce(bootstrap, topic, lines(12_000), "--format", "json")
+            arguments = (topic, target, "--to", target_bootstrap, "--transactional", target, "--partitions", mapping)
+            for least in (1, 2_000, 4_000):
+                with started(bootstrap, "topic", "copy", *arguments, "--rate", "2000") as process:
+                    is_copied = lambda: len(committed(target_bootstrap, target)) >= least  # noqa: E731, B023
+                    wait_until(is_copied, f"{least} are copied", 60.0)
+                    process.kill()
+                    process.wait()
+            done = barnabas(bootstrap, "topic", "copy", *arguments, "--json")
+            assert done.document["records"] < 12_000
+            assert f"Goes on from group {target}." in done.errors
+            found = sorted(int(each["headers"][0]["value"]) for each in committed(target_bootstrap, target))
+            assert found == list(range(12_000))
+            assert barnabas(bootstrap, "topic", "copy", *arguments, "--json").document["records"] == 0
+            with new_topic(bootstrap, *THREE) as other:
+                refused = barnabas(bootstrap, "topic", "copy", other, *arguments[1:])
+                assert refused.status == 1
+                assert "keeps the offsets of something else" in refused.errors
+
+    def test_of_two_copies_of_one_name_the_first_one_ends(self, bootstrap: str, target_bootstrap: str) -> None:
+        with (
+            new_topic(bootstrap, *ONE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *ONE, "--config", "retention.ms=-1") as target,
+        ):
+            arguments = ("topic", "copy", topic, target, "--to", target_bootstrap, "--transactional", target)
+            with started(bootstrap, *arguments, "--follow") as first:
+                produce(bootstrap, topic, lines(100, partitions=1), "--format", "json")
+                wait_until(lambda: len(committed(target_bootstrap, target)) == 100, "it copies", 60.0)
+                assert barnabas(bootstrap, *arguments).status == 0
+                produce(bootstrap, topic, lines(100, 100, partitions=1), "--format", "json")
+                _, errors = first.communicate(timeout=COMMAND_SECONDS)
+                assert first.returncode == 1
+                assert b"another copy has taken over" in errors
+            assert barnabas(bootstrap, *arguments).status == 0
+            found = [int(each["headers"][0]["value"]) for each in committed(target_bootstrap, target)]
+            assert found == list(range(200))
 
     @pytest.mark.parametrize(("isolation", "expected"), [("committed", ["a"]), ("uncommitted", ["a", "b", "c"])])
     def test_what_is_not_committed_stays(

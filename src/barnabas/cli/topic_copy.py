@@ -66,6 +66,12 @@ if TYPE_CHECKING:
     help="Codec of the batches.",
 )
 @click.option("--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there.")
+@click.option(
+    "--transactional",
+    metavar="NAME",
+    help="Copies in transactions of this transactional id, and keeps how far it is in a group of this name beside "
+    "TARGET: who reads committed records gets each exactly once, whatever is killed.",
+)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Copy so many records in a second at most.")
 @click.option("--skip-deleted", is_flag=True, help="Go on behind records that were deleted before they were copied.")
 @bootstrap_option
@@ -85,6 +91,7 @@ def command(
     isolation: str,
     compression: str,
     state_file: str | None,
+    transactional: str | None,
     rate: float | None,
     skip_deleted: bool,
     bootstrap: str,
@@ -94,7 +101,8 @@ def command(
 
     What is committed up to now is copied, in order within each partition; with --follow also what comes later. With
     --state, a copy that was stopped goes on where it was: after Ctrl-C without a gap and without a record twice; after
-    a kill or a failure without a gap, and some of the last records may be there twice.
+    a kill or a failure without a gap, and some of the last records may be there twice. With --transactional it is
+    exact in any case.
     """
     from barnabas.cli.partition_selection import parse_selection
     from barnabas.cli.starts import parse_start
@@ -113,6 +121,8 @@ def command(
         raise click.BadParameter("a topic needs a name", param_hint="TARGET")
     if to_command_config is not None and target_bootstrap is None:
         raise click.UsageError("--to-command-config goes with --to")
+    if transactional is not None and (state_file is not None or not transactional):
+        raise click.UsageError("--transactional needs a name, and keeps how far it is itself: leave --state out")
     if replication_factor is not None and not create:
         raise click.UsageError("--replication-factor goes with --create")
     ((topic, numbers),) = selection.items()
@@ -134,6 +144,7 @@ def command(
             reads_committed=isolation == "committed",
             compression=compression,
             state_file=state_file,
+            transactional=transactional,
             rate=rate,
             skips_deleted=skip_deleted,
         )

@@ -7,6 +7,7 @@ of records. A position counts once all records before it are acknowledged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,22 @@ from barnabas.cli.pace import Pace
 from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.starts import Edge, Start
+from barnabas.cli.topic_copy_offsets import KeptOffsets
 from barnabas.cli.topic_copy_state import CopyState
 from barnabas.client.admin import Admin, ConfigOperation, NewTopic, ResourceType
 from barnabas.client.broker_views import BrokerViews
 from barnabas.client.consumer import Consumer
-from barnabas.client.errors import ClientError, LogTruncationError, NoOffsetError
+from barnabas.client.errors import (
+    ClientError,
+    LogTruncationError,
+    NoOffsetError,
+    ProducerFencedError,
+    TransactionFailedError,
+)
 from barnabas.client.producer import Producer
 from barnabas.client.records import ConsumerRecord, ProducerRecord, RecordMetadata
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset, ProducerSettings
+from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
@@ -77,6 +86,7 @@ class Plan:
     reads_committed: bool
     compression: str
     state_file: str | None
+    transactional: str | None
     rate: float | None
     skips_deleted: bool
 
@@ -100,14 +110,24 @@ async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> 
         now_ms = source.host.clock.time_ms()
         starts = await find_offsets(admin, bounds, plan.first, now_ms)
         ends = None if plan.last is Edge.LATEST else await find_offsets(admin, bounds, plan.last, now_ms)
+    kept = None if plan.transactional is None else KeptOffsets(target, plan.transactional, state)
+    if kept is not None:
+        state.offsets = await kept.read()
+        is_resumed = bool(state.offsets)
     starts |= {each: state.offsets[each.partition] for each in partitions if each.partition in state.offsets}
     _check_not_deleted(starts, bounds, skips_deleted=plan.skips_deleted)
     await _prepare(source, target, plan, info)
     if is_resumed:
-        say(f"Goes on from {plan.state_file}.")
-    copying = _Copying(source, target, plan, starts, state, path)
+        say(f"Goes on from {plan.state_file or f'group {plan.transactional}'}.")
+    copying = _Copying(source, target, plan, starts, state, path, kept)
     try:
         await copying.run(ends)
+    except ProducerFencedError:
+        raise CommandError(
+            f"another copy has taken over: it was begun with --transactional {plan.transactional}"
+        ) from None
+    except TransactionFailedError as error:
+        raise CommandError(str(error)) from error
     finally:
         copying.tell(as_json=as_json)
 
@@ -123,6 +143,7 @@ class _Copying:
         starts: Mapping[TopicPartition, int],
         state: CopyState,
         path: Path | None,
+        kept: KeptOffsets | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -130,6 +151,8 @@ class _Copying:
         self._starts = dict(starts)
         self._state = state
         self._path = path
+        self._kept = kept
+        self._committed_at = source.host.loop.time()
         self._ends: dict[TopicPartition, int] = {}
         self._counts = dict.fromkeys(starts, 0)
         self._in_flight: deque[_Piece] = deque()
@@ -156,7 +179,12 @@ class _Copying:
             isolation=IsolationLevel.READ_COMMITTED if plan.reads_committed else IsolationLevel.READ_UNCOMMITTED,
             fetch_bytes_max=_FETCH_BYTES_MAX,
         )
-        async with Consumer(self._source, consumed) as consumer, Producer(self._target, produced) as producer:
+        if plan.transactional is None:
+            made: Producer | TransactionalProducer = Producer(self._target, produced)
+        else:
+            made = TransactionalProducer(self._target, plan.transactional, produced)
+            await made.begin()
+        async with Consumer(self._source, consumed) as consumer, made as producer:
             self._save()
             consumer.assign(self._starts)
             for partition, offset in self._starts.items():
@@ -168,7 +196,10 @@ class _Copying:
                 await self._copy(consumer, producer)
             except asyncio.CancelledError:
                 # As the last thing: what is acknowledged by then need not be copied again.
-                await self._settle_in_time()
+                await self._settle_in_time(producer)
+                raise
+            except Exception:
+                await self._give_up(producer)
                 raise
             finally:
                 self._save()
@@ -204,7 +235,7 @@ class _Copying:
 
     # Inside.
 
-    async def _copy(self, consumer: Consumer, producer: Producer) -> None:
+    async def _copy(self, consumer: Consumer, producer: Producer | TransactionalProducer) -> None:
         follows = self._plan.follows
         left = set() if follows else {each for each, end in self._ends.items() if self._positions[each] < end}
         if not follows:
@@ -222,9 +253,9 @@ class _Copying:
                 self._in_flight.append(({each: self._ends[each] for each in done}, Counter(), []))
                 consumer.pause(*done)
                 left -= done
-            await self._settle(_PIECES_IN_FLIGHT_MAX if records else 0)
+            await self._settle(producer, _PIECES_IN_FLIGHT_MAX if records else 0)
             self._look_at_the_clock()
-        await self._settle(0)
+        await self._settle(producer, 0)
 
     async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:
         try:
@@ -234,7 +265,7 @@ class _Copying:
         except LogTruncationError as error:
             raise CommandError(f"the source has lost records that were copied: {error}") from error
 
-    async def _send(self, producer: Producer, records: Sequence[ConsumerRecord]) -> None:
+    async def _send(self, producer: Producer | TransactionalProducer, records: Sequence[ConsumerRecord]) -> None:
         target, keeps = self._plan.target, self._plan.keeps_partitions
         futures: list[asyncio.Future[RecordMetadata]] = []
         positions: dict[TopicPartition, int] = {}
@@ -251,7 +282,10 @@ class _Copying:
                 record.timestamp_ms if record.timestamp_ms >= 0 else None,
             )
             try:
-                future = producer.send_now(sent) or await producer.send(sent)
+                if isinstance(producer, Producer):
+                    future = producer.send_now(sent) or await producer.send(sent)
+                else:
+                    future = await producer.send(sent)
             except KafkaError as error:
                 raise self._refused(error, record) from error
             future.add_done_callback(_hear)
@@ -259,8 +293,13 @@ class _Copying:
             positions[partition] = record.offset + 1
             counts[partition] += 1
 
-    async def _settle(self, pieces: int) -> None:
-        """Waits until at most so many pieces are not acknowledged."""
+    async def _settle(self, producer: Producer | TransactionalProducer, pieces: int) -> None:
+        """Waits until at most so many pieces are not acknowledged; or commits all, where that is due."""
+        if isinstance(producer, TransactionalProducer):
+            is_due = self._source.host.loop.time() - self._committed_at >= _SAVED_EVERY_SECONDS
+            if self._in_flight and (is_due or len(self._in_flight) > pieces):
+                await self._commit(producer)
+            return
         while len(self._in_flight) > pieces:
             positions, counts, futures = self._in_flight[0]
             for future in futures:
@@ -273,10 +312,33 @@ class _Copying:
             for partition, count in counts.items():
                 self._counts[partition] += count
 
-    async def _settle_in_time(self) -> None:
+    async def _commit(self, producer: TransactionalProducer) -> None:
+        """All that was sent counts, together with how far the source was read by that."""
+        positions: dict[TopicPartition, int] = {}
+        counts: Counter[TopicPartition] = Counter()
+        for reached, some, _ in self._in_flight:
+            positions |= reached
+            counts += some
+        if self._kept is not None:
+            await self._kept.write(producer, positions)
+        await producer.commit()
+        self._in_flight.clear()
+        self._positions |= positions
+        for partition, count in counts.items():
+            self._counts[partition] += count
+        self._committed_at = self._source.host.loop.time()
+
+    async def _give_up(self, producer: Producer | TransactionalProducer) -> None:
+        """Ends an open transaction, which would hold up readers for as long as its time-out."""
+        if isinstance(producer, TransactionalProducer):
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await producer.abort()
+
+    async def _settle_in_time(self, producer: Producer | TransactionalProducer) -> None:
         try:
             async with asyncio.timeout(_LAST_SECONDS):
-                await self._settle(0)
+                await self._settle(producer, 0)
         except (TimeoutError, ClientError, CommandError):
             say("Not all that was sent was acknowledged: what was not is copied again by the next run.")
 
@@ -355,10 +417,11 @@ async def _prepare(source: Client, target: Client, plan: Plan, info: TopicInfo) 
                 own = {}
         there = (await require_topics(target, [plan.target]))[plan.target]
         numbers = info.partitions if plan.numbers is None else plan.numbers
-        if plan.keeps_partitions and (missing := sorted(set(numbers) - set(there.partitions))):
+        if (plan.keeps_partitions or plan.transactional) and (missing := sorted(set(numbers) - set(there.partitions))):
             raise CommandError(
                 f"topic {printable(plan.target)} has no partition {missing[0]}: add partitions (`barnabas topic alter "
-                f"{plan.target} --partitions {max(numbers) + 1}`), or have keys choose (--partitions key)"
+                f"{plan.target} --partitions {max(numbers) + 1}`)"
+                f"{', or have keys choose (--partitions key)' if plan.transactional is None else ''}"
             )
         if own:
             changes = [(name, ConfigOperation.SET, value) for name, value in own.items()]

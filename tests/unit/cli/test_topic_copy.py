@@ -33,6 +33,9 @@ def state(target: str = "t", source_id: str = "ab") -> CopyState:
         (("s", "t", "--follow", "--until", "5"), "leave --until out"),
         (("s", "t", "--to-command-config", "f"), "goes with --to"),
         (("s", "t", "--replication-factor", "1"), "goes with --create"),
+        (("s", "t", "--transactional", "x", "--state", "f"), "leave --state out"),
+        (("s", "t", "--transactional", ""), "needs a name"),
+        (("s", "t", "--rate", "0"), "0.0 is not in the range"),
         (("s", "t", "--partitions", "6"), "'6' is not one of"),
     ],
 )
