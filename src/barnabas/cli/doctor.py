@@ -94,22 +94,27 @@ async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], dire
     many partitions one of these has at most.
     """
     from barnabas.cli.doctor_cluster import check_cluster, check_servers, local_directories
+    from barnabas.cli.doctor_findings import Finding, State
     from barnabas.cli.doctor_machine import existing
+    from barnabas.link.errors import AuthenticationFailedError
+    from barnabas.wire.errors import KafkaError
 
     servers = [server.strip() for server in bootstrap.split(",") if server.strip()]
     try:
         async with client_of_command(host, bootstrap) as client:
             found += await check_cluster(client, servers)
             by_broker = await local_directories(client)
-            partitions = [part for topic in client.cluster.topics.values() for part in topic.partitions.values()]
-            counts = [sum(node_id in part.replicas for part in partitions) for node_id in by_broker]
     except CommandError as error:
         if error.status is not ExitStatus.UNREACHABLE:
             raise
         found += await check_servers(servers)
         return 0
-    directories += existing(path for paths in by_broker.values() for path in paths)
-    return max(counts, default=0)
+    except (AuthenticationFailedError, KafkaError) as error:
+        advice = "check --command-config, and what its user may do (barnabas acl check)"
+        found.append(Finding("login", State.CRITICAL, f"the cluster tells this user nothing: {error}", advice))
+        return 0
+    directories += existing(directory.path for some in by_broker.values() for directory in some)
+    return max((sum(len(directory.logs) for directory in some) for some in by_broker.values()), default=0)
 
 
 def _show(found: list[Finding], *, shows_all: bool, as_json: bool) -> None:

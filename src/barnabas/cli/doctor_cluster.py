@@ -15,6 +15,7 @@ from barnabas.cli.output import counted, printable
 if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode
+    from barnabas.client.log_directories import LogDirectory
 
 _CONNECT_SECONDS: Final = 5.0
 _SLOW_MS: Final = 250.0
@@ -56,7 +57,7 @@ async def check_health(client: Client) -> list[Finding]:
     return problems or [Finding("cluster_health", State.OK, what)]
 
 
-async def local_directories(client: Client) -> dict[int, list[str]]:
+async def local_directories(client: Client) -> dict[int, tuple[LogDirectory, ...]]:
     """The log directories of brokers that run on this machine, by broker."""
     from barnabas.client.admin import Admin
     from barnabas.client.log_directories import log_directories_of
@@ -64,7 +65,7 @@ async def local_directories(client: Client) -> dict[int, list[str]]:
     here = [node.node_id for node in client.cluster.brokers.values() if await _is_loopback_host(node.host)]
     async with Admin(client) as admin:
         found = await log_directories_of(admin, here)
-    return {node_id: [each.path for each in directories or ()] for node_id, directories in found.items()}
+    return {node_id: directories or () for node_id, directories in found.items()}
 
 
 # Inside.

@@ -27,6 +27,9 @@ from barnabas.cli.doctor_machine import (
     is_loopback,
 )
 from barnabas.config.listeners import Endpoint, SecurityProtocol
+from barnabas.link.errors import AuthenticationFailedError
+from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.messages import DescribeLogDirsResponse
 from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import BROKERS, FakeCluster, partition, topic
 
@@ -182,6 +185,21 @@ def test_this_machine_alone_is_asked_of_no_cluster(cluster: FakeCluster, barnaba
     assert any(f"{tmp_path}: " in row for row in done.rows)
 
 
+@pytest.mark.parametrize(
+    "error", [AuthenticationFailedError("no such user"), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+)
+def test_a_login_that_fails_hides_nothing_of_this_machine(
+    cluster: FakeCluster, barnabas: Barnabas, error: Exception
+) -> None:
+    cluster.error = error
+    for node_id in list(cluster.cluster.brokers):
+        cluster.api_versions[node_id] = {0: (0, 1)}
+    done = barnabas("doctor", "--json")
+    assert done.status == 1
+    assert str(error) in findings(done)["login"][0]
+    assert '"check":"python"' in done.output
+
+
 def test_properties_of_a_broker(barnabas: Barnabas, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     with listening() as port:
@@ -222,3 +240,24 @@ def test_what_brokers_tell_and_how_they_are_reached(
     (unreachable,) = found["reachability"]
     assert unreachable.startswith("broker 2 at 127.0.0.1:1 cannot be reached from here: ")
     assert any("brokers 3 take connections" in each for each in found["versions"])
+
+
+def test_directories_and_logs_of_brokers_here_are_looked_at(
+    cluster: FakeCluster, barnabas: Barnabas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_machine, "_open_files_limit", lambda: 8_192)
+    log = DescribeLogDirsResponse.DescribeLogDirsPartition
+    logs = [log(partition_index=number) for number in range(3_000)]
+    of_topic = DescribeLogDirsResponse.DescribeLogDirsTopic(name="t", partitions=logs)
+    result = DescribeLogDirsResponse.DescribeLogDirsResult
+    with listening() as port:
+        for node_id in list(cluster.cluster.brokers):
+            node = type(BROKERS[node_id])(node_id, "127.0.0.1", port, None)
+            monkeypatch.setitem(cluster.cluster.brokers, node_id, node)
+            cluster.api_versions[node_id] = {0: (0, 1)}
+        cluster.log_directories[1] = [result(log_dir=str(tmp_path), topics=[of_topic])]
+        cluster.log_directories[2] = [result(log_dir="/not/on/this/machine", topics=[])]
+        done = barnabas("doctor", "--json")
+    assert "8,192 files open; a broker with these logs wants 24,000" in findings(done)["open_files"][0]
+    assert f"{tmp_path}: " in done.output
+    assert "/not/on/this/machine" not in done.output
