@@ -11,6 +11,8 @@ import hypothesis
 import pytest
 import uvloop
 
+from tests.support.examples import examples
+
 # Hooks of pytest: what servers under test say of turns of their loops that were too long is shown.
 from tests.support.long_turns import pytest_runtest_teardown, pytest_terminal_summary
 
@@ -25,7 +27,7 @@ pytest.register_assert_rewrite(
 )
 
 # Cores are shared in CI: a slow example is no finding. Time is bounded per test by pytest-timeout.
-hypothesis.settings.register_profile("barnabas", deadline=None)
+hypothesis.settings.register_profile("barnabas", deadline=None, max_examples=examples(40))
 hypothesis.settings.load_profile("barnabas")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, which every process that they start would take

@@ -17,6 +17,7 @@ from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.topics import TopicPartition
+from tests.support.examples import examples
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 PARTITIONS = [TopicPartition(topic, partition) for topic in ("a", "b", "c") for partition in (0, 1, 2)]
@@ -268,4 +269,4 @@ class CountsAreThoseOfARecount(RuleBasedStateMachine):
 
 
 TestCountsAreThoseOfARecount = CountsAreThoseOfARecount.TestCase
-TestCountsAreThoseOfARecount.settings = settings(max_examples=60, stateful_step_count=40)
+TestCountsAreThoseOfARecount.settings = settings(max_examples=examples(30), stateful_step_count=40)

@@ -16,6 +16,7 @@ from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import ReplicaState
 from barnabas.controller.settings import ControllerSettings
 from barnabas.wire.topics import TopicPartition
+from tests.support.examples import examples
 from tests.unit.controller.memory_store import LISTENER, Cluster
 
 PARTITIONS = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
@@ -130,4 +131,4 @@ class Elections(RuleBasedStateMachine):
 
 
 TestElections = Elections.TestCase
-TestElections.settings = settings(max_examples=60, stateful_step_count=25)
+TestElections.settings = settings(max_examples=examples(30), stateful_step_count=25)

@@ -24,6 +24,7 @@ from barnabas.leader.isr_changes import IsrAnswer
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.wire.errors import ErrorCode, KafkaError
+from tests.support.examples import examples
 from tests.unit.leader.memory_log import Entry, MemoryLog
 from tests.unit.leader.partition_setting import BrokerSetting, leader_and_isr
 
@@ -414,7 +415,7 @@ class ReplicatedPartition:
 
 @pytest.mark.parametrize("weights", [USUAL, BOUNCES], ids=["usual", "bounces"])
 @pytest.mark.parametrize("min_insync_replicas", [1, 2])
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32))
 @example(seed=9159)  # a leader that missed the epoch of another one
 @example(seed=36)  # a follower that has lost its log's end joins the ISR with what it had before

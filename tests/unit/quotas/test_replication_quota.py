@@ -10,6 +10,7 @@ from barnabas.quotas.byte_quota import UNLIMITED
 from barnabas.quotas.replication_quota import ReplicationQuota
 from barnabas.quotas.settings import ReplicationQuotaSettings
 from barnabas.wire.topics import TopicPartition
+from tests.support.examples import examples
 
 BROKER = 101
 
@@ -86,7 +87,7 @@ def test_is_unlimited_until_it_is_told_otherwise() -> None:
     assert heard == [2**30, UNLIMITED]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(40))
 @given(
     limit=st.integers(1_000, 50_000_000),
     sizes=st.lists(st.floats(0.001, 2.0), min_size=1, max_size=20),

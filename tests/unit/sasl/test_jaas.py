@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from barnabas.sasl.errors import LoginConfigError
 from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, login_of, parse_login_module
 from barnabas.sasl.mechanisms import Login
+from tests.support.examples import examples
 
 SECRET = "hush-hush"
 
@@ -83,7 +84,7 @@ def test_a_module_does_not_show_its_options() -> None:
     assert SECRET not in repr(Login("PLAIN", "alice", SECRET))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(40))
 @given(text=st.text(max_size=20) | st.text("ab_;=\"'\\/* \n1.", max_size=40).map(lambda rest: f"m required {rest}"))
 def test_any_text_is_a_module_or_refused(text: str) -> None:
     try:

@@ -17,6 +17,7 @@ from barnabas.sasl.scram_client import SCRAM_CLIENT, ScramClient, ScramClientSta
 from barnabas.sasl.scram_mechanisms import ITERATIONS_MAX, ScramCredential, ScramMechanism
 from barnabas.sasl.scram_messages import MESSAGE_BYTES_MAX
 from barnabas.sasl.scram_server import SCRAM_SERVER, ScramServer, ScramServerState, TokenLogin
+from tests.support.examples import examples
 
 SHA_256, SHA_512 = ScramMechanism
 SALT = b"a salt of bytes"
@@ -351,7 +352,7 @@ MESSAGES = st.one_of(st.binary(max_size=200), st.lists(PIECES, max_size=12).map(
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=4), mechanism=st.sampled_from(ScramMechanism))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(30))
 def test_garbage_lets_nobody_in_and_breaks_nothing(messages: list[bytes], mechanism: ScramMechanism) -> None:
     broker = server(mechanism)
     client = ScramClient(mechanism, "alice", "secret", entropy)
@@ -367,7 +368,7 @@ def test_garbage_lets_nobody_in_and_breaks_nothing(messages: list[bytes], mechan
 
 
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7), of=st.sampled_from([1, 3]))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(30))
 def test_a_proof_with_one_bit_changed_lets_nobody_in(at: int, bit: int, of: int) -> None:
     client, broker = ScramClient(SHA_256, "alice", "secret", entropy), server()
     first = client.begin()

@@ -15,6 +15,7 @@ from barnabas.wire import catalogue, codec, compiler_decode, headers
 from barnabas.wire.classes import message_class
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.schema import FIXED_WIDTH_TYPES, Field, Message
+from tests.support.examples import examples
 from tests.support.wire_reference import encode_tree, encode_with_lies, unsigned_varint
 from tests.support.wire_values import Shape, Tree, fields_of, is_tagged, make_tree
 
@@ -322,7 +323,7 @@ def test_a_version_ahead_that_does_not_exist_is_refused() -> None:
 
 PAIRS: Final = [(name, version) for name in MESSAGES for version in catalogue.message(name).versions]
 few_examples = hypothesis.settings(
-    max_examples=300,
+    max_examples=examples(100),
     deadline=None,
     database=None,
     derandomize=True,

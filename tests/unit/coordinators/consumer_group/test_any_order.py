@@ -28,6 +28,7 @@ from barnabas.coordinators.consumer_group.records import partitions_of
 from barnabas.coordinators.consumer_group.states import ConsumerGroupState
 from barnabas.coordinators.group.group import Group
 from barnabas.wire.errors import ErrorCode
+from tests.support.examples import examples
 from tests.unit.coordinators.consumer_group.consumer_world import (
     HEARTBEAT_MS,
     REBALANCE_MS,
@@ -257,5 +258,5 @@ def _told(group: Group | HostedConsumerGroup) -> dict[str, Any]:
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, database=None, derandomize=True
+    max_examples=examples(25), stateful_step_count=30, deadline=None, database=None, derandomize=True
 )

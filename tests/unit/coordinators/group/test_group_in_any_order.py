@@ -20,6 +20,7 @@ from barnabas.coordinators.group.states import GroupState
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeGroupsResponse
 from barnabas.wire.topics import TopicPartition
+from tests.support.examples import examples
 from tests.unit.coordinators.group.group_world import GroupWorld, TestMember
 from tests.unit.coordinators.group.group_world import durable as durable_state
 from tests.unit.coordinators.group.group_world import loaded as loaded_state
@@ -300,7 +301,7 @@ def durable(world: GroupWorld, group_id: str) -> tuple[Any, ...]:
     )
 
 
-AnyOrder.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AnyOrder.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 TestGroupInAnyOrder = AnyOrder.TestCase
 
 

@@ -11,6 +11,7 @@ from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import Producer
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
+from tests.support.examples import examples
 from tests.unit.coordinators.transaction.transaction_world import SHARD, TransactionWorld
 
 E, ON, PC, PA, CC, CA, D, F = TransactionState
@@ -207,5 +208,5 @@ class Transactions(RuleBasedStateMachine):
             self.world.close()
 
 
-Transactions.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+Transactions.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 TestTransactions = Transactions.TestCase

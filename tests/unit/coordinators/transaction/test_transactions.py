@@ -16,6 +16,7 @@ from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Decision, Producer, Transactions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
+from tests.support.examples import examples
 
 E, ON, PC, PA, CC, CA, D, F = TransactionState
 RECORDED = (E, ON, PC, PA, CC, CA)
@@ -300,5 +301,5 @@ class Coordinator(RuleBasedStateMachine):
                     assert OUTCOME.get(after.state) == OUTCOME[before.state]
 
 
-Coordinator.TestCase.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+Coordinator.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestCoordinator = Coordinator.TestCase

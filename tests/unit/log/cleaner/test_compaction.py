@@ -20,6 +20,7 @@ from barnabas.wire.control_records import ControlRecordType, EndTransactionMarke
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record
+from tests.support.examples import examples
 
 CONFIG = SegmentConfig(segment_bytes=600, index_interval_bytes=100)
 RETENTION_MS = 1000
@@ -143,7 +144,7 @@ def batches_of(directory: str, facts: dict[int, SegmentFacts]) -> list[RecordBat
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(WRITES, st.integers(1, 6), st.lists(st.sampled_from((1, 500, 1500)), min_size=1, max_size=5), st.booleans())
 def test_equals_a_dictionary(writes: list[Write], entries_max: int, pauses: list[int], starts_anew: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -23,6 +23,7 @@ from barnabas.wire.legacy_records import write_messages
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_errors import CorruptRecordError, RecordsError
 from barnabas.wire.records import Record
+from tests.support.examples import examples
 from tests.unit.log.log_batches import batch
 
 SIZES = st.one_of(st.integers(0, 40), st.integers(200, 400))
@@ -103,7 +104,7 @@ def found(batches: Iterator[CheckedBatch]) -> list[CheckedBatch]:
 @example([("batch", 300)], [("byte", 359, 0)], 128, 1 << 20, False)
 @example([("batch", 5)] * 3, [("stray", 1, 0)], 1 << 17, 1 << 20, False)
 @example([("messages", 0)], [("cut", 40, 0)], 1 << 17, 1 << 20, False)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(100))
 def test_finds_what_reading_each_batch_whole_finds(
     shape: list[tuple[str, int]],
     damages: list[tuple[str, int, int]],

@@ -19,6 +19,7 @@ from barnabas.log.segments.index_file import CorruptIndexError
 from barnabas.log.segments.segment import SMALL_APPEND_BYTES, Segment, SegmentConfig, perform_sync
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_errors import CorruptRecordError
+from tests.support.examples import examples
 from tests.unit.log.log_batches import Appended, TroubledFiles, batch
 
 BASE = 500
@@ -84,7 +85,7 @@ def check_reads(segment: Segment, batches: list[Appended]) -> None:
 
 
 @given(shapes)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_everything_appended_is_found(shape: list[tuple[list[int], bool, bool]]) -> None:
     with tempfile.TemporaryDirectory() as path:
         segment = make(path)
@@ -99,7 +100,7 @@ def test_everything_appended_is_found(shape: list[tuple[list[int], bool, bool]])
 
 
 @given(shapes, st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_truncation_leaves_the_batches_before(shape: list[tuple[list[int], bool, bool]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as path:
         segment = make(path)
@@ -115,7 +116,7 @@ def test_truncation_leaves_the_batches_before(shape: list[tuple[list[int], bool,
 
 
 @given(shapes, st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_recovery_keeps_what_is_before_the_damage(
     shape: list[tuple[list[int], bool, bool]], data: st.DataObject
 ) -> None:
