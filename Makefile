@@ -21,6 +21,8 @@ SIMULATIONS ?= tests/simulation
 FUZZ_SECONDS ?= 60
 # Tests run in as many processes as there are cores; what measures time runs alone.
 TEST_PROCESSES ?= auto
+# Of test-interop, whole files of tests each; 0 is one after the other.
+INTEROP_PROCESSES ?= 0
 
 # What test-cluster does, beside what `make test` does of real processes: failures that take minutes, each test alone ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
@@ -107,7 +109,7 @@ test-console: $(TEST) ## The console in headless Chromium, where that is install
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
-	@$(BIN)/pytest tests/interop
+	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop
 
 .PHONY: simulate
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
