@@ -48,8 +48,8 @@ def test_a_change_is_seen_in_seconds(dev: DevSession, tmp_path: Path) -> None:
     dev.check(read_flights(tmp_path))
     look = dev.look(read_flights(tmp_path, ("avg(delay) AS delay", "max(delay) AS delay")), ("by_hour",), 20)
     assert look.views[0].rows[0]["delay"] == 99
-    # It takes 1 s where nobody else works; a machine of tests has other things to do.
-    assert look.seconds < 30
+    # It takes less than 2 s of processor time; a machine of tests has other things to do.
+    assert look.seconds < 60
 
 
 def test_faults_are_told_at_their_line_also_those_of_a_stream_only(dev: DevSession, tmp_path: Path) -> None:
