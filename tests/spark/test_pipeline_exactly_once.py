@@ -98,7 +98,7 @@ class Numbers:
         assert not self._failures
 
     def _write(self) -> None:
-        while not self._ending.wait(0.05):
+        while not self._ending.wait(0.5):
             self.add(20)
 
     def _told(self, error: KafkaError | None) -> None:
