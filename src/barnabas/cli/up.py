@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0, 65_535),
     help="Where the console listens, on loopback; 0 takes a free port.",
 )
+@click.option("--console-allow-changes", is_flag=True, help="The console may change the cluster; see `console`.")
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A config for all brokers.")
 @click.option("--no-restart", is_flag=True, help="Do not restart a process that ends by itself.")
 @click.option("--json", "as_json", is_flag=True, help="Print what runs as one line of JSON.")
@@ -61,6 +62,7 @@ def command(
     overrides: tuple[str, ...],
     with_console: bool,
     console_port: int,
+    console_allow_changes: bool,
     no_restart: bool,
     as_json: bool,
     stop_with_parent: bool,
@@ -81,7 +83,10 @@ def command(
         if not equals or not key.strip():
             raise click.UsageError(f"--override {override!r} must have the form KEY=VALUE")
         configs[key.strip()] = value
-    console: dict[str, Any] = {"console_port": console_port if with_console else None}
+    console: dict[str, Any] = {
+        "console_port": console_port if with_console else None,
+        "console_options": ("--allow-changes",) if console_allow_changes else (),
+    }
     try:
         plan = ClusterPlan(**settings, **console, overrides=configs).at(os.getcwd())  # type: ignore[arg-type]  # click
     except ValueError as error:
