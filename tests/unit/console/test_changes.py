@@ -190,7 +190,9 @@ def test_a_move_is_cancelled(cluster: KafkaCluster, console: RunningConsole) -> 
     cluster.partition([controller, other], target)
     try:
         as_admin(cluster, away)
-        console.wait_for("/reassignments", "1 partition being moved", "Cancel all of them")
+        # The move home may still be shown for a moment.
+        row = f"moved-0 {controller} {target} {controller}"
+        console.wait_for("/reassignments", "1 partition being moved", row, "Cancel all of them")
         asked = post(console, "cancel", topic="moved", partition="0")
         assert f"moved-0 stays on brokers {controller}; what brokers {target} have copied is deleted." in asked.words
         done = confirmed(console, asked).words
@@ -222,7 +224,7 @@ def test_a_move_that_has_ended_meanwhile_is_told_of(cluster: KafkaCluster, conso
     cluster.partition([controller, other], target)
     try:
         as_admin(cluster, lambda admin: move(admin, target))
-        console.wait_for("/reassignments", "ended-0")
+        console.wait_for("/reassignments", f"ended-0 {controller} {target} {controller}")
         asked = post(console, "cancel", topic="ended", partition="0")
         as_admin(cluster, lambda admin: move(admin, None))
         done = confirmed(console, asked)
