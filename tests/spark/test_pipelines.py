@@ -26,6 +26,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow import dataset
 
+from barnabas.pipelines.class_archive import VARIABLE, ArchiveUse
 from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.java import find_java
@@ -213,7 +214,8 @@ def environment_without_java_and_network(directory: Path) -> Mapping[str, str]:
     scratch.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as refusing:
         proxy = f"127.0.0.1:{refusing.getsockname()[1]}"
-    return {"PATH": str(programs), "HOME": str(home), "TMPDIR": str(scratch), "HTTPS_PROXY": proxy}
+    places = {"PATH": str(programs), "HOME": str(home), "TMPDIR": str(scratch), "HTTPS_PROXY": proxy}
+    return {**places, VARIABLE: ArchiveUse.USE.value}
 
 
 def copied_jars(directory: Path) -> Path:
