@@ -98,7 +98,13 @@ class Leaving(enum.Enum):
 def reading(plan: Plan) -> Plan:
     """A plan for readers: as many records as they can process, none of transactions, and no topic without readers."""
     load = dataclasses.replace(
-        plan.load, partitions=3, records_pause_ms=60, producers=2, transactional_ids=0, has_compacted_topic=False
+        plan.load,
+        partitions=3,
+        records_pause_ms=60,
+        producers=2,
+        transactional_ids=0,
+        has_compacted_topic=False,
+        has_tiered_topic=False,
     )
     return dataclasses.replace(plan, faults_seconds=FAULTS_SECONDS, load=load)
 
