@@ -14,7 +14,7 @@ from barnabas.testing.tiered_topic import COVERAGE as TIERED_MET
 from barnabas.testing.transactional_users import COVERAGE as TRANSACTIONS_MET
 
 SEEDS = simulation_seeds(1)
-SEEDS_TOGETHER = 2
+SEEDS_TOGETHER = 4
 """In so many each plan has met all that it is out to break: `make simulate` runs them, `make test` the first."""
 GROUPS_OF_SEEDS = [SEEDS[start : start + SEEDS_TOGETHER] for start in range(0, len(SEEDS), SEEDS_TOGETHER)]
 ELSEWHERE = frozenset({"power", "keeping", "late"})
