@@ -20,10 +20,10 @@ from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.replicas import role_changes
 from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.leader_and_isr import Judgement, RequestedPartition, Verdict
-from barnabas.replicas.stop_replica import StoppedPartition
 from barnabas.serving.acknowledgements import Acknowledgements, Answer
 from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.stopped_partitions import StoppedPartition
 
 
 @dataclass(frozen=True, slots=True)

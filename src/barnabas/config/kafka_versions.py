@@ -6,6 +6,7 @@ newest of that release. Source: Apache Kafka 3.9.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 KAFKA_VERSIONS: Final = (
@@ -35,6 +36,16 @@ def is_at_least(text: str, least: str) -> bool:
     if version is None or limit is None:
         raise ValueError(f"{text if version is None else least!r} is not a version of Kafka")
     return _POSITIONS[version] >= _POSITIONS[limit]
+
+
+def request_version(text: str, table: Sequence[tuple[str, int]]) -> int:
+    """The version of a request between brokers for the version `text` of Kafka; `table` says from which one on there is
+    which, the newest first. Raises `ValueError` as `is_at_least`, and for a text older than all of the table.
+    """
+    for least, version in table:
+        if is_at_least(text, least):
+            return version
+    raise ValueError(f"inter.broker.protocol.version {text} is too old; {table[-1][0]} or newer is needed")
 
 
 def record_magic(text: str) -> int:

@@ -192,7 +192,7 @@ class BrokerChanges:
             yield from self.send_full_metadata(owed)
 
     def _batch(self) -> RequestBatch:
-        return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+        return RequestBatch(self._context, self._settings)
 
     def start_up(self, brokers: list[LiveBroker]) -> Steps[None]:
         """New brokers: all brokers are told of them, they are told everything, and their replicas go online."""

@@ -23,6 +23,12 @@ from barnabas.controller.effects import (
     pieces,
 )
 from barnabas.controller.leadership import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LeaderAndIsr
+from barnabas.controller.protocol import (
+    LEADER_AND_ISR_WITH_RECOVERY_STATE,
+    STOP_REPLICA_WITH_STATES,
+    UPDATE_METADATA_WITH_TYPE,
+)
+from barnabas.controller.settings import ControllerSettings
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.endpoints import BrokerEndpoint
@@ -30,9 +36,6 @@ from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, Upda
 from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
 
-LEADER_AND_ISR_VERSION = 7
-UPDATE_METADATA_VERSION = 8
-STOP_REPLICA_VERSION = 4
 FULL = 2
 """The type of an UpdateMetadata which names every partition that there is, so that what it does not name is gone.
 
@@ -56,13 +59,15 @@ class _Stop:
 class RequestBatch:
     """Collects the requests for brokers, and turns them into effects once.
 
-    `inter_broker_listener_name` is the listener whose addresses LeaderAndIsr names for leaders.
+    The settings say in which versions, and by which listener LeaderAndIsr names the addresses of leaders.
     """
 
-    def __init__(self, context: ControllerContext, controller_id: int, inter_broker_listener_name: str) -> None:
+    def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
         self._context = context
-        self._controller_id = controller_id
-        self._listener_name = inter_broker_listener_name
+        self._controller_id = settings.broker_id
+        self._listener_name = settings.inter_broker_listener_name
+        self._protocol = settings.protocol
+        self._knows_recovery = self._protocol.leader_and_isr_version >= LEADER_AND_ISR_WITH_RECOVERY_STATE
         self._leader_and_isr: dict[int, dict[TopicPartition, _PartitionLeadership]] = {}
         self._update_metadata_brokers: dict[int, None] = {}
         self._update_metadata_partitions: dict[TopicPartition, None] = {}
@@ -96,9 +101,12 @@ class RequestBatch:
         """The effects of a batch that tells the brokers of all live brokers, and of every partition that ever had a
         leader; whatever else a broker knows, because it was away when a topic was deleted, is gone.
 
-        Where the context is not complete it is no full request: what cannot be read is not gone.
+        Where the context is not complete it is no full request: what cannot be read is not gone. Nor is it before
+        version 8, which has no type: then a broker keeps what it knows, as in Kafka.
         """
-        self._is_full_metadata = self._context.is_complete
+        self._is_full_metadata = (
+            self._context.is_complete and self._protocol.update_metadata_version >= UPDATE_METADATA_WITH_TYPE
+        )
         topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
         count = 0
         for piece in pieces(self._context.partitions_with_leadership):
@@ -167,7 +175,7 @@ class RequestBatch:
                 topic_states=list(topics.values()),
                 live_leaders=list(self._live_leaders(leaders)),
             )
-            yield BrokerRequest(broker.broker_id, ApiKey.LEADER_AND_ISR, LEADER_AND_ISR_VERSION, request)
+            yield BrokerRequest(broker.broker_id, ApiKey.LEADER_AND_ISR, self._protocol.leader_and_isr_version, request)
 
     def _state_for_replica(
         self, partition: TopicPartition, leadership: _PartitionLeadership
@@ -185,7 +193,7 @@ class RequestBatch:
             adding_replicas=list(assignment.adding_replicas),
             removing_replicas=list(assignment.removing_replicas),
             is_new=leadership.is_new,
-            leader_recovery_state=int(known.leader_recovery_state),
+            leader_recovery_state=int(known.leader_recovery_state) if self._knows_recovery else 0,
         )
 
     def _live_leaders(self, leaders: Iterable[int]) -> Iterator[LeaderAndIsrRequest.LeaderAndIsrLiveLeader]:
@@ -236,6 +244,7 @@ class RequestBatch:
         self, topic_states: list[UpdateMetadataRequest.UpdateMetadataTopicState]
     ) -> Iterator[BrokerRequest]:
         live_brokers = [_broker(broker) for broker in self._live(self._context.live_or_shutting_down_brokers)]
+        version = self._protocol.update_metadata_version
         for broker in self._live(self._update_metadata_brokers):
             # All requests share one list; nobody changes a request after it was built.
             request = UpdateMetadataRequest(
@@ -246,29 +255,25 @@ class RequestBatch:
                 topic_states=topic_states,
                 live_brokers=live_brokers,
             )
-            yield BrokerRequest(broker.broker_id, ApiKey.UPDATE_METADATA, UPDATE_METADATA_VERSION, request)
+            yield BrokerRequest(broker.broker_id, ApiKey.UPDATE_METADATA, version, request)
 
     def _stop_replica_requests(self) -> Iterator[BrokerRequest]:
+        version = self._protocol.stop_replica_version
         for broker in self._live(self._stop_replica):
-            topics: dict[str, StopReplicaRequest.StopReplicaTopicState] = {}
-            for partition, stop in self._stop_replica[broker.broker_id].items():
-                topic = topics.setdefault(
-                    partition.topic, StopReplicaRequest.StopReplicaTopicState(topic_name=partition.topic)
-                )
-                topic.partition_states.append(
-                    StopReplicaRequest.StopReplicaPartitionState(
-                        partition_index=partition.partition,
-                        leader_epoch=stop.leader_epoch,
-                        delete_partition=stop.delete,
-                    )
-                )
-            request = StopReplicaRequest(
-                controller_id=self._controller_id,
-                controller_epoch=self._context.epoch,
-                broker_epoch=broker.epoch,
-                topic_states=list(topics.values()),
-            )
-            yield BrokerRequest(broker.broker_id, ApiKey.STOP_REPLICA, STOP_REPLICA_VERSION, request)
+            stops = self._stop_replica[broker.broker_id]
+            if version >= STOP_REPLICA_WITH_STATES:
+                messages = [StopReplicaRequest(topic_states=_topic_states(stops))]
+            else:
+                messages = [
+                    StopReplicaRequest(delete_partitions=delete, topics=topics)
+                    for delete in (True, False)
+                    if (topics := _topics_with(stops, delete=delete))
+                ]
+            for message in messages:
+                message.controller_id = self._controller_id
+                message.controller_epoch = self._context.epoch
+                message.broker_epoch = broker.epoch
+                yield BrokerRequest(broker.broker_id, ApiKey.STOP_REPLICA, version, message)
 
     def _leader_and_isr_lines(self) -> Iterator[StateChange]:
         for broker in self._live(self._leader_and_isr):
@@ -291,6 +296,31 @@ class RequestBatch:
 
     def _line(self, text: str) -> StateChange:
         return StateChange(logging.INFO, f"controller {self._controller_id} epoch {self._context.epoch}: {text}")
+
+
+def _topic_states(stops: Mapping[TopicPartition, _Stop]) -> list[StopReplicaRequest.StopReplicaTopicState]:
+    topics: dict[str, StopReplicaRequest.StopReplicaTopicState] = {}
+    for partition, stop in stops.items():
+        topic = topics.get(partition.topic)
+        if topic is None:
+            topic = topics[partition.topic] = StopReplicaRequest.StopReplicaTopicState(topic_name=partition.topic)
+        topic.partition_states.append(
+            StopReplicaRequest.StopReplicaPartitionState(
+                partition_index=partition.partition, leader_epoch=stop.leader_epoch, delete_partition=stop.delete
+            )
+        )
+    return list(topics.values())
+
+
+def _topics_with(stops: Mapping[TopicPartition, _Stop], *, delete: bool) -> list[StopReplicaRequest.StopReplicaTopicV1]:
+    topics: dict[str, StopReplicaRequest.StopReplicaTopicV1] = {}
+    for partition, stop in stops.items():
+        if stop.delete == delete:
+            topic = topics.get(partition.topic)
+            if topic is None:
+                topic = topics[partition.topic] = StopReplicaRequest.StopReplicaTopicV1(name=partition.topic)
+            topic.partition_indexes.append(partition.partition)
+    return list(topics.values())
 
 
 def _broker(broker: LiveBroker) -> UpdateMetadataRequest.UpdateMetadataBroker:

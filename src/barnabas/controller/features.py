@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from barnabas.controller.effects import Steps, WaitForFeatures, in_pieces, operate, write_as_controller
+from barnabas.controller.protocol import ControllerProtocol
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.cluster import FEATURE_PATH, FeatureStatus, FinalizedFeatures
 from barnabas.coordination.layout.payload import LayoutError
@@ -38,26 +39,30 @@ UpdateOutcomes = Mapping[str, KafkaError | None]
 """Why a feature was not updated, by name; None where it was."""
 
 
-def set_up_features(epoch_version: int, logger: logging.Logger) -> Steps[Mapping[str, int]]:
-    """Creates `/feature`, or updates it to what inter.broker.protocol.version 3.4 and above have: enabled, version 2.
-    Finalized levels stay, except where it is disabled. Waits for the broker's own cache after a write.
+def set_up_features(
+    epoch_version: int, protocol: ControllerProtocol, logger: logging.Logger
+) -> Steps[Mapping[str, int]]:
+    """Creates `/feature`, or updates it to what `inter.broker.protocol.version` has: enabled from 2.7 on, of version 2
+    from 3.3 on. Finalized levels stay where it was enabled and is. Waits for the broker's own cache after a write,
+    where it is enabled.
 
     Returns the finalized levels. Brokers of the ZooKeeper era finalize none by default.
     """
+    status = FeatureStatus.ENABLED if protocol.has_features else FeatureStatus.DISABLED
     (found,) = yield from operate([GetData(FEATURE_PATH)])
     write: Create | SetData
     if isinstance(found, NoNodeError):
-        wanted = FinalizedFeatures(FeatureStatus.ENABLED, {})
+        wanted = FinalizedFeatures(status, {}, protocol.feature_znode_version)
         write = Create(FEATURE_PATH, wanted.encode())
-        logger.info("Creating %s: enabled, without features", FEATURE_PATH)
+        logger.info("Creating %s: %s, without features", FEATURE_PATH, status.name.lower())
     elif isinstance(found, Exception):
         raise found
     else:
         known = FinalizedFeatures.decode(found.data)
         if known.status is FeatureStatus.DISABLED and known.features:
             logger.warning("%s is disabled and has features nevertheless: %s", FEATURE_PATH, dict(known.features))
-        levels = known.features if known.status is FeatureStatus.ENABLED else {}
-        wanted = FinalizedFeatures(FeatureStatus.ENABLED, levels, extra=known.extra)
+        levels = known.features if known.status is status is FeatureStatus.ENABLED else {}
+        wanted = FinalizedFeatures(status, levels, protocol.feature_znode_version, known.extra)
         if wanted == known:
             return wanted.features
         write = SetData(FEATURE_PATH, wanted.encode(), found.stat.version)
@@ -73,7 +78,8 @@ def set_up_features(epoch_version: int, logger: logging.Logger) -> Steps[Mapping
         version = found.stat.version
     else:
         version = outcome.version if isinstance(write, SetData) else 0
-    yield (WaitForFeatures(version),)
+    if status is FeatureStatus.ENABLED:  # a cache keeps no version of what is disabled
+        yield (WaitForFeatures(version),)
     return wanted.features
 
 

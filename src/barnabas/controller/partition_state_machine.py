@@ -164,7 +164,7 @@ class PartitionStateMachine:
         before = {partition: context.partition_state(partition) for partition in partitions}
         advanced = PARTITION_TRANSITIONS.advance_all(before.items(), target)
         moves = PartitionMoves(refused=dict(advanced.refusals))
-        batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+        batch = RequestBatch(context, self._settings)
         if target is PartitionState.ONLINE:
             new = [partition for partition in advanced.states if before[partition] is PartitionState.NEW]
             others = [partition for partition in advanced.states if before[partition] is not PartitionState.NEW]

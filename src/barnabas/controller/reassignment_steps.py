@@ -388,7 +388,7 @@ class ReassignmentSteps:
                     self._context.set_replica_state(replica, ReplicaState.OFFLINE)
 
     def _batch(self) -> RequestBatch:
-        return RequestBatch(self._context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+        return RequestBatch(self._context, self._settings)
 
 
 def _failed(reason: object) -> KafkaError:

@@ -121,7 +121,7 @@ class ReplicaStateMachine:
         before = {replica: context.replica_state(replica) for replica in replicas}
         advanced = REPLICA_TRANSITIONS.advance_all(before.items(), target)
         moves = ReplicaMoves(refused=dict(advanced.refusals))
-        batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+        batch = RequestBatch(context, self._settings)
         if target is ReplicaState.OFFLINE:
             yield from self._take_offline(advanced.states, moves, batch)
         else:

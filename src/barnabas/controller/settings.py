@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas.controller.protocol import NEWEST, ControllerProtocol
+
 PARTITIONS_PER_BATCH = 500
 """How many partitions a controller handles at a time. Between two batches the broker's loop serves everything else, so
 that a cluster of many partitions does not cost the controller its session.
@@ -29,7 +31,8 @@ class ControllerSettings:
 
     With `auto_leader_rebalance_enable` the controller looks every `leader_imbalance_check_interval_ms` for brokers that
     do not lead more than `leader_imbalance_per_broker_percentage` of the partitions of which they are the preferred
-    leaders, and has them led by these again.
+    leaders, and has them led by these again. `protocol` is what it speaks with
+    brokers.
     """
 
     broker_id: int
@@ -45,6 +48,7 @@ class ControllerSettings:
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
     leader_imbalance_per_broker_percentage: int = 10
+    protocol: ControllerProtocol = NEWEST
 
     @property
     def controller_to_broker_listener_name(self) -> str:

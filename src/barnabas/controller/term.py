@@ -6,7 +6,7 @@ A new term knows nothing and loads everything, so what a deposed controller beli
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from barnabas.controller.alter_partition import AlterPartitionProcessor
@@ -44,7 +44,7 @@ from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Exists
 from barnabas.kernel.ids import Uuid
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -53,6 +53,7 @@ from barnabas.wire.messages import (
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
+from barnabas.wire.stopped_partitions import stopped_partitions
 from barnabas.wire.topics import TopicPartition
 
 
@@ -93,7 +94,11 @@ class ControllerTerm:
         self._replicas = ReplicaStateMachine(context, settings, is_debug_logged=is_debug_logged)
         self._deletion = TopicDeletionManager(context, settings, self._partitions, self._replicas, watches, logger)
         self._topic_reader = TopicReader(
-            watches, new_topic_id, logger, context.unreadable_topics, context.known_assignments
+            watches,
+            new_topic_id if settings.protocol.gives_topic_ids else None,
+            logger,
+            context.unreadable_topics,
+            context.known_assignments,
         )
         self.reassignments = Reassignments(
             context, settings, self._partitions, self._replicas, self._deletion, self._topic_reader, logger
@@ -146,7 +151,7 @@ class ControllerTerm:
         features: Mapping[str, int] = {}
         fault: LayoutError | None = None
         try:
-            features = yield from set_up_features(self.context.epoch_version, self._logger)
+            features = yield from set_up_features(self.context.epoch_version, self._settings.protocol, self._logger)
         except LayoutError as error:
             self._logger.warning("No broker is refused for features that it lacks: %s", error)
             fault = error
@@ -372,7 +377,12 @@ class ControllerTerm:
         return (yield from allocate_producer_ids(self.context, broker_id, broker_epoch))
 
     def update_features(self, updates: Iterable[FeatureUpdate], *, validate_only: bool) -> Steps[UpdateOutcomes]:
-        """Deletes finalized features, which lets brokers in that lacked them; says why others were refused."""
+        """Deletes finalized features, which lets brokers in that lacked them; says why others were refused. Raises
+        `KafkaError`, INVALID_REQUEST, where `inter.broker.protocol.version` has no features.
+        """
+        if not self._settings.protocol.has_features:
+            detail = "features need inter.broker.protocol.version 2.7 or newer"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
         outcomes = yield from update_features(updates, self.context.epoch_version, validate_only=validate_only)
         deleted = {feature for feature, refusal in outcomes.items() if refusal is None and not validate_only}
         if deleted:
@@ -408,14 +418,11 @@ class ControllerTerm:
             return
         before = context.offline_log_dir_partitions(broker_id)
         after = dict.fromkeys(before)
-        for topic in response.topics:
-            name = context.topic_name(Uuid(topic.topic_id))
-            for state in topic.partition_errors:
-                partition = TopicPartition(name or "", state.partition_index)
-                if state.error_code == ErrorCode.KAFKA_STORAGE_ERROR and name is not None:
-                    after[partition] = None
-                elif state.error_code == ErrorCode.NONE:
-                    after.pop(partition, None)
+        for partition, error_code in self._errors_of_leader_and_isr(response):
+            if error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+                after[partition] = None
+            elif error_code == ErrorCode.NONE:
+                after.pop(partition, None)
         if after.keys() == before:
             return
         context.set_offline_log_dir_partitions(broker_id, after)
@@ -424,6 +431,16 @@ class ControllerTerm:
             yield (self._error(f"{len(offline)} replicas on broker {broker_id} are offline, {offline[0]} among them"),)
             yield from self._brokers.take_offline(offline)
             yield from self.reassignments.tell_waiting_for([broker_id])
+
+    def _errors_of_leader_and_isr(self, response: LeaderAndIsrResponse) -> Iterator[tuple[TopicPartition, int]]:
+        """Of each partition of a topic that there is, whichever way the version names it."""
+        for error in response.partition_errors:
+            yield TopicPartition(error.topic_name, error.partition_index), error.error_code
+        for topic in response.topics:
+            name = self.context.topic_name(Uuid(topic.topic_id))
+            if name is not None:
+                for error in topic.partition_errors:
+                    yield TopicPartition(name, error.partition_index), error.error_code
 
     def update_metadata_answered(self, broker_id: int, response: UpdateMetadataResponse) -> Steps[None]:
         if response.error_code:
@@ -450,13 +467,8 @@ class ControllerTerm:
         errors = _errors_of_stop_replica(response)
         failed: list[PartitionReplica] = []
         deleted: list[PartitionReplica] = []
-        for topic in request.topic_states:
-            if not self.context.is_deletion_started(topic.topic_name):
-                continue
-            for state in topic.partition_states:
-                if not state.delete_partition:
-                    continue
-                partition = TopicPartition(topic.topic_name, state.partition_index)
+        for partition, _, delete in stopped_partitions(request):
+            if delete and self.context.is_deletion_started(partition.topic):
                 # A replica that the response does not name was not deleted.
                 code = response.error_code or errors.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
                 replica = PartitionReplica(partition, broker_id)

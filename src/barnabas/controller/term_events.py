@@ -33,6 +33,7 @@ from barnabas.wire.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from barnabas.wire.stopped_partitions import stopped_partitions
 from barnabas.wire.topics import ElectionType, TopicPartition
 
 
@@ -276,7 +277,7 @@ def response_event(epoch: int, request: BrokerRequest, response: Message) -> Res
 
 
 def _deletes(request: StopReplicaRequest) -> bool:
-    return any(state.delete_partition for topic in request.topic_states for state in topic.partition_states)
+    return any(partition.delete for partition in stopped_partitions(request))
 
 
 # Requests to the controller.

@@ -177,7 +177,7 @@ class TopicDeletionManager:
             yield from self._partitions.move(unseen_partitions, PartitionState.NON_EXISTENT)
         context.begin_deletion(unseen)
         for piece in pieces(partitions):
-            batch = RequestBatch(context, self._settings.broker_id, self._settings.inter_broker_listener_name)
+            batch = RequestBatch(context, self._settings)
             batch.add_update_metadata(context.live_or_shutting_down_brokers, piece)
             effects = batch.effects()
             if effects:

@@ -43,16 +43,16 @@ class TopicZnode:
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Reads topics, and leaves the watches of the term at them. `new_topic_id` makes ids for topics that have none;
-    `unreadable` is kept to hold those whose assignment cannot be read. `known` has the transactions that wrote the
-    assignments that the controller knows.
+    """Reads topics, and leaves the watches of the term at them. `new_topic_id` makes ids for topics that have none, and
+    is None where they get none (inter.broker.protocol.version below 2.8); `unreadable` is kept to hold those whose
+    assignment cannot be read. `known` has the transactions that wrote the assignments that the controller knows.
 
     Invariant: whoever puts a transaction into `known` has taken notice of all partitions that it has, or has written it
     on top of one that was there. So what another client has added is never taken for the controller's own write.
     """
 
     watches: ControllerWatches
-    new_topic_id: Callable[[], Uuid]
+    new_topic_id: Callable[[], Uuid] | None
     logger: logging.Logger
     unreadable: dict[str, None] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
@@ -102,6 +102,8 @@ class TopicReader:
     def read_with_ids(self, topics: Iterable[str], epoch_version: int) -> Steps[dict[str, TopicZnode]]:
         """As `read`, and gives an id to each topic that has none (it is from before Kafka 2.8)."""
         found = yield from self.read(topics)
+        if self.new_topic_id is None:
+            return found
         without = [topic for topic, znode in found.items() if znode.assignment.topic_id is None]
         changes = {
             topic: dataclasses.replace(found[topic].assignment, topic_id=self.new_topic_id()) for topic in without

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from barnabas.config.kafka_versions import is_at_least
+from barnabas.config.kafka_versions import request_version
 
 OLDEST_VERSION: Final = "2.3-IV1"
 """Older brokers do not say in Fetch which leader epoch they believe in."""
@@ -44,17 +44,7 @@ class FetchProtocol:
 def fetch_protocol(inter_broker_protocol_version: str) -> FetchProtocol:
     """The versions for a value of `inter.broker.protocol.version`. Raises ValueError for one before 2.3-IV1."""
     return FetchProtocol(
-        _version(_FETCH, inter_broker_protocol_version),
-        _version(_OFFSET_FOR_LEADER_EPOCH, inter_broker_protocol_version),
-        _version(_LIST_OFFSETS, inter_broker_protocol_version),
-    )
-
-
-def _version(table: tuple[tuple[str, int], ...], inter_broker_protocol_version: str) -> int:
-    for least, version in table:
-        if is_at_least(inter_broker_protocol_version, least):
-            return version
-    raise ValueError(
-        f"inter.broker.protocol.version {inter_broker_protocol_version} is too old for replication; "
-        f"{OLDEST_VERSION} or newer is needed"
+        request_version(inter_broker_protocol_version, _FETCH),
+        request_version(inter_broker_protocol_version, _OFFSET_FOR_LEADER_EPOCH),
+        request_version(inter_broker_protocol_version, _LIST_OFFSETS),
     )

@@ -27,10 +27,10 @@ from barnabas.replicas.leader_and_isr import requested_partitions, response
 from barnabas.replicas.log_moves import LogMoves
 from barnabas.replicas.replica_metrics import ReplicaMetrics
 from barnabas.replicas.role_changes import RoleChanges
-from barnabas.replicas.stop_replica import StoppedPartition, partition_errors, stopped_partitions
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import StopReplicaResponse
 from barnabas.wire.sentinels import NO_EPOCH
+from barnabas.wire.stopped_partitions import StoppedPartition, partition_errors, stopped_partitions
 
 if TYPE_CHECKING:
     from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange

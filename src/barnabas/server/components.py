@@ -18,6 +18,7 @@ from barnabas.config.kafka_versions import is_at_least
 from barnabas.config.settings import take
 from barnabas.controller.controller import Controller
 from barnabas.controller.ports import ControllerPorts
+from barnabas.controller.protocol import controller_protocol
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
@@ -498,6 +499,7 @@ class BrokerComponents:
             auto_leader_rebalance_enable=values["auto.leader.rebalance.enable"],
             leader_imbalance_check_interval_ms=values["leader.imbalance.check.interval.seconds"] * 1000,
             leader_imbalance_per_broker_percentage=values["leader.imbalance.per.broker.percentage"],
+            protocol=controller_protocol(str(values["inter.broker.protocol.version"])),
         )
         return Controller(
             shared.host,

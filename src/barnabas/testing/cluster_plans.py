@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +40,8 @@ class Plan:
     """How probable it is for a broker that starts or stops that its session ends at some step of it."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """What the brokers' configs have besides the usual."""
+    protocols: Sequence[str] = ()
+    """Values of inter.broker.protocol.version, of which each seed takes one."""
     clock_step_seconds: Range = (-10.0, 10.0)
 
 
@@ -71,8 +73,12 @@ KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_
 """One member of every ISR is kept: nothing may be lost."""
 LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
 """Like `KEEPING`; stale requests of controllers arrive again, which epochs must fence."""
-OLDER: Final = dataclasses.replace(KEEPING, name="older", properties={"inter.broker.protocol.version": "2.6"})
-"""Like `KEEPING`; leaders write ISRs into the znodes themselves, and followers ask ahead where logs part (0014)."""
+OLDER: Final = dataclasses.replace(
+    KEEPING, name="older", protocols=("2.6", "2.7", "2.3", "3.1", "2.5", "2.4-IV0", "2.8-IV0", "3.3", "2.4", "3.2")
+)
+"""Like `KEEPING`, with older versions of what brokers and the controller speak (0012). Below 2.7 leaders write ISRs
+into the znodes themselves, and followers ask ahead where logs part (0014); below 2.8 topics have no ids.
+"""
 
 EXPIRY: Final = Plan(
     "expiry",

@@ -144,7 +144,10 @@ class ClusterSimulation:
         )
         self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
-        more = "".join(f"{name}={value}\n" for name, value in plan.properties.items())
+        of_seed = (
+            {"inter.broker.protocol.version": plan.protocols[seed % len(plan.protocols)]} if plan.protocols else {}
+        )
+        more = "".join(f"{name}={value}\n" for name, value in {**plan.properties, **of_seed}.items())
         self._properties = f"{_PROPERTIES}{more}"
         self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
         self._effects = Effects()

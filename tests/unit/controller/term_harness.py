@@ -26,6 +26,7 @@ from barnabas.kernel.ids import Uuid
 from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, StopReplicaRequest, StopReplicaResponse
+from barnabas.wire.stopped_partitions import partition_errors, stopped_partitions
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER, MemoryStore, Shell
 
@@ -252,17 +253,11 @@ class Terms:
         message = request.message
         if not isinstance(message, StopReplicaRequest):
             raise TypeError(f"{message} is no StopReplica")
-        return StopReplicaResponse(
-            partition_errors=[
-                StopReplicaResponse.StopReplicaPartitionError(
-                    topic_name=topic.topic_name,
-                    partition_index=state.partition_index,
-                    error_code=self.answers(request, TopicPartition(topic.topic_name, state.partition_index)),
-                )
-                for topic in message.topic_states
-                for state in topic.partition_states
-            ]
-        )
+        answers = {
+            stopped.topic_partition: self.answers(request, stopped.topic_partition)
+            for stopped in stopped_partitions(message)
+        }
+        return StopReplicaResponse(partition_errors=partition_errors(answers))
 
     # What has become of it.
 

@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 
-from barnabas.controller.broker_requests import RequestBatch
+from barnabas.controller.broker_requests import FULL, RequestBatch
 from barnabas.controller.context import ControllerContext, LiveBroker
 from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.protocol import NEWEST, ControllerProtocol, controller_protocol
+from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.wire import codec
 from barnabas.wire.endpoints import BrokerEndpoint
+from barnabas.wire.messages import StopReplicaRequest
+from barnabas.wire.stopped_partitions import stopped_partitions
 from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -54,8 +58,8 @@ def requests_of(effects: Iterable[Effect]) -> list[BrokerRequest]:
     return list(send.requests)
 
 
-def batch_of(context: ControllerContext) -> RequestBatch:
-    return RequestBatch(context, 1, "INTERNAL")
+def batch_of(context: ControllerContext, protocol: ControllerProtocol = NEWEST) -> RequestBatch:
+    return RequestBatch(context, ControllerSettings(1, "INTERNAL", protocol=protocol))
 
 
 def test_one_request_of_a_kind_per_broker_in_the_order_of_kafka(context: ControllerContext) -> None:
@@ -160,3 +164,75 @@ def test_a_topic_without_an_id_and_a_leader_without_the_listener_are_no_obstacle
     message: Any = requests_of(batch.effects())[0].message
     assert message.topic_states[0].topic_id == ZERO_UUID
     assert message.live_leaders == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "versions"),
+    [
+        ("3.9", (7, 8, 4)),
+        ("3.4-IV0", (7, 8, 4)),
+        ("3.3", (6, 7, 3)),
+        ("3.2", (6, 7, 3)),
+        ("3.1", (5, 7, 3)),
+        ("2.8-IV1", (5, 7, 3)),
+        ("2.8-IV0", (4, 6, 3)),
+        ("2.6", (4, 6, 3)),
+        ("2.5", (4, 6, 2)),
+        ("2.4-IV1", (4, 6, 2)),
+        ("2.4-IV0", (3, 5, 1)),
+        ("2.3-IV1", (2, 5, 1)),
+    ],
+)
+def test_versions_follow_the_protocol_of_the_cluster(
+    context: ControllerContext, protocol: str, versions: tuple[int, int, int]
+) -> None:
+    batch = batch_of(context, controller_protocol(protocol))
+    known = context.leadership(A0)
+    assert known is not None
+    batch.add_leader_and_isr([1], A0, known, is_new=True)
+    batch.add_stop_replica([1], A1, delete=True)
+    of_broker_1 = [request for request in requests_of(batch.effects()) if request.broker_id == 1]
+    assert tuple(request.api_version for request in of_broker_1) == versions
+    read_again: list[Any] = [
+        codec.decode(
+            type(request.message), request.api_version, b"".join(codec.encode(request.message, request.api_version))
+        )
+        for request in of_broker_1
+    ]
+    (state,) = read_again[0].topic_states[0].partition_states
+    has_recovery_state = versions[0] >= 6
+    assert (state.leader, state.leader_epoch, state.leader_recovery_state) == (1, 6, int(has_recovery_state))
+    assert read_again[0].topic_states[0].topic_id == (TOPIC_ID if versions[0] >= 5 else ZERO_UUID)
+    assert read_again[1].topic_states[0].topic_id == (TOPIC_ID if versions[1] >= 7 else ZERO_UUID)
+    assert [(p.topic_partition, p.delete) for p in stopped_partitions(read_again[2])] == [(A1, True)]
+
+
+def test_a_protocol_before_replication_with_leader_epochs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"2\.3-IV0 is too old; 2\.3-IV1 or newer is needed"):
+        controller_protocol("2.3-IV0")
+
+
+def test_before_version_3_what_is_deleted_and_what_is_only_stopped_are_two_requests(
+    context: ControllerContext,
+) -> None:
+    batch = batch_of(context, controller_protocol("2.5"))
+    batch.add_stop_replica([2], A0, delete=True)
+    batch.add_stop_replica([2, 3], B0, delete=False)
+    batch.add_stop_replica([2], A1, delete=False)
+    batch.add_stop_replica([2], A1, delete=True)
+    asked: list[tuple[int, bool, list[TopicPartition]]] = []
+    for request in requests_of(batch.effects()):
+        message = request.message
+        assert isinstance(message, StopReplicaRequest)
+        partitions = [stopped.topic_partition for stopped in stopped_partitions(message)]
+        asked.append((request.broker_id, message.delete_partitions, partitions))
+    assert asked == [(2, True, [A0, A1]), (2, False, [B0]), (3, False, [B0])]
+
+
+def test_before_version_8_no_metadata_are_full(context: ControllerContext) -> None:
+    for protocol, type_ in (("3.3", 0), ("3.4", FULL)):
+        steps = batch_of(context, controller_protocol(protocol)).full_metadata([1])
+        with pytest.raises(StopIteration) as done:
+            next(steps)
+        (request,) = requests_of(done.value.value)
+        assert request.message.type == type_  # type: ignore[attr-defined]
