@@ -30,6 +30,7 @@ _PLANS = (
     "configs",
     "retention",
     "spoiled",
+    "deleted",
     "former",
     "groups",
     "lives",

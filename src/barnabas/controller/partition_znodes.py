@@ -19,10 +19,18 @@ from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNod
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path
 from barnabas.coordination.operations import Create, SetData
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
 
 ATTEMPTS_MAX = 100
 """How often a change is tried while the leader changes the same znode; a leader has one change in flight."""
+
+_VERSIONS_UNHEARD_OF: Final = 16
+"""How many versions of a state a broker may not have heard of."""
+_VERSIONS_MAX: Final = 10_000
+"""Of a znode that is made again, by as many writes."""
+_WRITES_MAX: Final = 1_000
+"""At a time, to make znodes again."""
 
 NOTHING: Final[Mapping[TopicPartition, LeaderAndIsr]] = MappingProxyType({})
 
@@ -49,6 +57,17 @@ class Written:
     conflicts: tuple[TopicPartition, ...]
     failed: Mapping[TopicPartition, Exception]
 
+    def with_those_of(self, others: Written) -> Written:
+        """The outcomes of both."""
+        return Written(
+            {**self.leadership, **others.leadership},
+            (*self.conflicts, *others.conflicts),
+            {**self.failed, **others.failed},
+        )
+
+
+NOTHING_WRITTEN: Final = Written({}, (), {})
+
 
 def read_leadership(
     context: ControllerContext,
@@ -57,7 +76,7 @@ def read_leadership(
     own: Mapping[TopicPartition, LeaderAndIsr] = NOTHING,
     ahead: Sequence[TopicPartition] = (),
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
-    """What the znodes of the partitions hold; None where there is no znode, or why it cannot be used. `written_at` is
+    """What the znodes of the partitions hold; None where there never was one, or why it cannot be used. `written_at` is
     given the transactions that wrote them. The context learns which of them cannot be read.
 
     Invariant: whoever is in sync, and in which leader epoch, is what a controller has told the brokers last. Nobody but
@@ -65,7 +84,9 @@ def read_leadership(
     with which somebody has mended the znode. It is not believed: who was in sync then may have lagged since, and
     brokers refuse its epochs. What is known is put back, in a new leader epoch. `own` is what was about to be written,
     the answer to which may have been lost; `ahead` are the partitions that are read next. Members that were lost while
-    the znode could not be read leave the ISR. What is given has been found in the znode, or has been written into it.
+    the znode could not be read leave the ISR. A znode that somebody has deleted is made again likewise: a partition
+    that began anew could be led by a replica that was not in sync, in an epoch that brokers refuse. What is given has
+    been found in the znode, or has been written into it.
 
     Raises `ControllerMovedError`.
     """
@@ -99,13 +120,17 @@ def _read_once(
     paths = _state_paths(wanted)
     outcomes = yield from read_znodes(paths, paths_ahead)
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
+    deleted: dict[TopicPartition, LeaderAndIsr] = {}
     lines: list[StateChange] = []
     unreadable = context.unreadable_partitions
     for partition, path, outcome in zip(wanted, paths, outcomes, strict=True):
         if unreadable:
             unreadable.pop(partition, None)
         if isinstance(outcome, NoNodeError):
-            found[partition] = None
+            found[partition] = before = _before_deletion(context, partition)
+            if before is not None:
+                deleted[partition] = before
+                lines.append(_line_of_deleted(partition, before))
         elif isinstance(outcome, Exception):
             found[partition] = outcome
         else:
@@ -120,10 +145,24 @@ def _read_once(
             if written_at is not None:
                 # Not of what was put back: who started anew before that is still to be found.
                 written_at.setdefault(partition, outcome.stat.mzxid)
-    if not put_back:
+    if not put_back and not deleted:
         return ()
     yield tuple(lines)
-    written = yield from write_leadership(context, put_back)
+    return (yield from _put_back(context, found, put_back, deleted))
+
+
+def _put_back(
+    context: ControllerContext,
+    found: dict[TopicPartition, LeaderAndIsr | Exception | None],
+    changed: Mapping[TopicPartition, LeaderAndIsr],
+    deleted: Mapping[TopicPartition, LeaderAndIsr],
+) -> Steps[Sequence[TopicPartition]]:
+    """Writes what is right into znodes that hold something else, and makes those that are gone; `found` and the context
+    have it then. Returns the partitions whose znode has changed before.
+    """
+    written = (yield from write_leadership(context, changed)) if changed else NOTHING_WRITTEN
+    if deleted:
+        written = written.with_those_of((yield from _make_again(context, deleted)))
     for partition, known in written.leadership.items():
         found[partition] = known
         context.set_leadership(partition, known)
@@ -195,6 +234,29 @@ def _right(
     return right
 
 
+def _before_deletion(context: ControllerContext, partition: TopicPartition) -> LeaderAndIsr | None:
+    """The state in force of a partition without a znode, in a new leader epoch, with the version that its znode must
+    have; None for one that never had a leader, or whose topic is being deleted.
+    """
+    if context.is_queued_for_deletion(partition.topic):
+        return None
+    known = context.leadership(partition)
+    lost: Collection[int] = context.lost_members.get(partition, ())
+    later = 1
+    if known is None:
+        known = context.told_leadership(partition)
+        if known is None or known.leader == LEADER_DURING_DELETE:
+            return None
+        lost = {*lost, *_may_have_bounced(context, known.isr)}
+        later = _VERSIONS_UNHEARD_OF
+    if known.partition_epoch + later > _VERSIONS_MAX:
+        return None
+    right = known.elect(known.leader, known.isr).at_version(known.partition_epoch + later)
+    if any(member in lost for member in right.isr):
+        right = right.without(lost)
+    return right.by_controller(context.epoch)
+
+
 def _may_have_bounced(context: ControllerContext, isr: Iterable[int]) -> list[int]:
     """Of a state that somebody has mended by writing what it held before: when the last controller wrote it, and so who
     has started anew since, is not to be seen any more. All but the member that registered first may have; it is as in
@@ -215,8 +277,17 @@ def _line(partition: TopicPartition, stored: LeaderAndIsr, right: LeaderAndIsr) 
     )
 
 
+def _line_of_deleted(partition: TopicPartition, right: LeaderAndIsr) -> StateChange:
+    return StateChange(
+        logging.ERROR,
+        f"somebody has deleted the state of {partition.topic}-{partition.partition} in ZooKeeper. It is made again: "
+        f"leader {right.leader}, leader epoch {right.leader_epoch}, in sync {list(right.isr)}",
+    )
+
+
 def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
-    """Replaces the states, each where its znode still has the version that the change was decided on.
+    """Replaces the states, each where its znode still has the version that the change was decided on; one that is gone
+    counts as changed.
 
     Raises `ControllerMovedError`.
     """
@@ -229,13 +300,56 @@ def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition
     conflicts: list[TopicPartition] = []
     failed: dict[TopicPartition, Exception] = {}
     for (partition, change), outcome in zip(changes.items(), outcomes, strict=True):
-        if isinstance(outcome, BadVersionError):
+        if isinstance(outcome, BadVersionError | NoNodeError):
             conflicts.append(partition)
         elif isinstance(outcome, Exception):
             failed[partition] = outcome
         else:
             leadership[partition] = change.at_version(outcome.version)
     return Written(leadership, tuple(conflicts), failed)
+
+
+def _make_again(context: ControllerContext, states: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
+    """Makes znodes that were deleted, in the versions that the states have, with those above as far as they are gone
+    too, but not that of the topic. Brokers, Kafka's too, skip what comes in no later version than they know; and a new
+    znode has version 0, so that it is written as often as it takes.
+
+    Raises `ControllerMovedError`.
+    """
+    above: dict[str, None] = {}
+    for partition in states:
+        above[partitions_path(partition.topic)] = above[partition_path(*partition)] = None
+    yield from write_as_controller([Create(path, None) for path in above], context.epoch_version)
+    leadership: dict[TopicPartition, LeaderAndIsr] = {}
+    conflicts: list[TopicPartition] = []
+    failed: dict[TopicPartition, Exception] = {}
+    for partition, state in states.items():
+        outcome = yield from _write_up_to(partition_state_path(*partition), state, context.epoch_version)
+        if isinstance(outcome, NodeExistsError | BadVersionError):
+            conflicts.append(partition)
+        elif isinstance(outcome, Exception):
+            failed[partition] = outcome
+        else:
+            leadership[partition] = state
+    return Written(leadership, tuple(conflicts), failed)
+
+
+def _write_up_to(path: str, state: LeaderAndIsr, epoch_version: int) -> Steps[Exception | None]:
+    """Creates a znode and writes it until it has the version of the state; why it could not."""
+    data = state.to_znode().encode()
+    writes: list[Create | SetData] = [Create(path, data)]
+    for version in range(state.partition_epoch):
+        if len(writes) == _WRITES_MAX:
+            fault = _first_error((yield from write_as_controller(writes, epoch_version)))
+            if fault is not None:
+                return fault
+            writes = []
+        writes.append(SetData(path, data, version))
+    return _first_error((yield from write_as_controller(writes, epoch_version)))
+
+
+def _first_error(outcomes: Iterable[object]) -> Exception | None:
+    return next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
 
 
 def begin_leader_epoch(

@@ -16,7 +16,7 @@ from barnabas.coordination.layout.controller import (
     CONTROLLER_PATH,
     decode_controller_epoch,
 )
-from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path, topic_path
+from barnabas.coordination.layout.topics import PartitionState, ReplicaAssignment, partition_state_path, topic_path
 from barnabas.testing.cluster_configs import BROKER_VALUES, TOPIC_VALUES, acting_value, has_stored
 from barnabas.testing.faults import FaultKind, Nemesis, Striker, Undo
 from barnabas.testing.simulated_disk import FaultRule
@@ -112,6 +112,7 @@ class ClusterFaults:
             FaultKind.CONTROLLER_DELETED: self._delete_controller,
             FaultKind.ZNODE_SPOILED: self._spoil_znode,
             FaultKind.STATE_SET_BACK: self._set_state_back,
+            FaultKind.STATE_DELETED: self._delete_state,
             FaultKind.CONFIG_CHANGED: self._change_config,
             FaultKind.RECORDS_DELETED: self._delete_records,
             FaultKind.INTERNAL_TOPIC_DELETED: self._delete_internal_topic,
@@ -279,6 +280,26 @@ class ClusterFaults:
         return self._operator.spoil_znode(
             path, lambda: state if self._observer.is_known_to_all(path, len(self._brokers)) else None
         )
+
+    def _delete_state(self) -> Undo | None:
+        tree = self._observer.tree()
+        path = partition_state_path(self._plan.load.topic, self._random.randrange(self._plan.load.partitions))
+        node = None if tree is None else tree.find(path)
+        if node is None or not self._observer.is_known_to_all(path, len(self._brokers)):
+            return None
+        before = PartitionState.decode(node[0], path).leader_epoch
+
+        def is_made_again() -> bool:
+            now = self._observer.tree()
+            found = None if now is None else now.find(path)
+            return found is not None and PartitionState.decode(found[0], path).leader_epoch > before
+
+        self._operator.delete_znode(path, lambda: self._effects.when_seen(FaultKind.STATE_DELETED, is_made_again))
+        # Nobody watches states: who changes nothing of the partition learns it as the next controller only.
+        return self._depose
+
+    def _depose(self) -> None:
+        self._delete_controller()
 
     # What an administrator does.
 

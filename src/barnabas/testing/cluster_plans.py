@@ -214,6 +214,21 @@ FORMER: Final = Plan(
 controllers change, out to have somebody lead who has lagged since (0012): what the controllers know stays in force.
 While a broker has not heard of the state in force, which it could not put back as a controller, the mend is a true one.
 """
+DELETED: Final = Plan(
+    "deleted",
+    {
+        FaultKind.STATE_DELETED: 10.0,
+        FaultKind.CONTROLLER_DELETED: 4.0,
+        FaultKind.EXPIRY: 4.0,
+        FaultKind.PAUSE: 2.0,
+        FaultKind.PARTITION: 2.0,
+        FaultKind.RESET: 2.0,
+    },
+)
+"""Somebody deletes the states of partitions while controllers, leaders and ISRs change, out to have a partition begin
+anew under somebody who has lagged (0012). No broker is killed: one that has started anew has heard of no state, and as
+a controller takes a partition without one for new.
+"""
 GROUPS: Final = Plan(
     "groups",
     {
@@ -530,6 +545,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         CONFIGS,
         RETENTION,
         SPOILED,
+        DELETED,
         FORMER,
         GROUPS,
         LIVES,

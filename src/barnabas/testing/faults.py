@@ -37,6 +37,7 @@ class FaultKind(enum.Enum):
     EXPIRY = "expiry"  # the coordinator ends a session although its broker is there
     CONTROLLER_DELETED = "controller-deleted"  # somebody deletes `/controller`
     ZNODE_SPOILED = "znode-spoiled"  # somebody writes garbage into a znode, and puts it right later
+    STATE_DELETED = "state-deleted"  # somebody deletes the state of a partition, of which all brokers have heard
     STATE_SET_BACK = "state-set-back"  # the same, but a state is put right with one of a former leader epoch
     CONFIG_CHANGED = "config-changed"  # a dynamic config of a topic, a broker or all brokers is set or deleted
     RECORDS_DELETED = "records-deleted"  # DeleteRecords up to an offset below the high watermark

@@ -211,9 +211,11 @@ class Terms:
     def run(self, steps: Steps[Result]) -> Result:
         return self.shell.run(steps)
 
-    def propose(self, partition: TopicPartition, *isr: int) -> ErrorCode:
-        """The leader proposes an ISR, is answered, and what may go on then does."""
-        known = self.store.leadership(partition)
+    def propose(self, partition: TopicPartition, *isr: int, state: LeaderAndIsr | None = None) -> ErrorCode:
+        """The leader proposes an ISR, is answered, and what may go on then does. It knows `state`, by default what the
+        znode has.
+        """
+        known = state or self.store.leadership(partition)
         if known is None:
             raise KeyError(partition)
         leader = self.term.context.live_or_shutting_down_brokers[known.leader]

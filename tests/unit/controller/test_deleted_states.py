@@ -1,0 +1,110 @@
+"""State znodes that somebody deletes: the partition goes on where it was, in a new leader epoch.
+
+Kafka elects nobody until the controller changes, and then begins anew in epoch 0, with whoever is alive as in sync.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.partition_states import PartitionState
+from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path, topic_path
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
+from barnabas.wire.topics import TopicPartition
+from tests.unit.controller.term_harness import Terms
+
+T0 = TopicPartition("t", 0)
+STATE = partition_state_path(*T0)
+ABOVE = (STATE, partition_path(*T0), partitions_path("t"))
+
+
+def with_topic() -> Terms:
+    """In sync are 1 and 2; 3 has lagged."""
+    terms = Terms(1, 2, 3)
+    terms.create("t", (3, 1, 2))
+    terms.elect()
+    terms.settle()
+    terms.stop_broker(3)
+    terms.settle()
+    terms.start_broker(3)
+    terms.settle()
+    assert known(terms).isr == (1, 2)
+    return terms
+
+
+def known(terms: Terms) -> LeaderAndIsr:
+    found = terms.state("t")
+    assert found is not None
+    return found
+
+
+def delete(terms: Terms, paths: tuple[str, ...]) -> None:
+    for path in paths:
+        terms.store.remove(path)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_an_election_goes_by_what_the_controller_knows(depth: int) -> None:
+    terms = with_topic()
+    before = known(terms)
+    delete(terms, ABOVE[:depth])
+    terms.stop_broker(1)
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (2, (2,))
+    assert known(terms).leader_epoch > before.leader_epoch
+    told = [request.message for request in terms.sent("LEADER_AND_ISR") if request.broker_id == 2]
+    assert told[-1].topic_states[0].partition_states[0].leader_epoch == known(terms).leader_epoch  # type: ignore[attr-defined]
+
+
+def test_a_leaders_change_of_its_isr_makes_it_again() -> None:
+    terms = with_topic()
+    before = known(terms)
+    delete(terms, (STATE,))
+    assert terms.propose(T0, 1, 2, 3, state=before) is ErrorCode.INVALID_UPDATE_VERSION
+    assert (known(terms).leader, known(terms).isr) == (1, (1, 2))
+    assert known(terms).leader_epoch > before.leader_epoch
+    assert terms.propose(T0, 1, 2, 3) is ErrorCode.NONE
+    assert known(terms).isr == (1, 2, 3)
+
+
+def test_the_next_controller_goes_by_what_its_broker_was_told() -> None:
+    terms = with_topic()
+    before = known(terms)
+    terms.told[T0] = before
+    delete(terms, (STATE,))
+    terms.elect()
+    terms.settle()
+    # Who may have started anew since cannot be seen any more: only the member that registered first stays.
+    assert (known(terms).leader, known(terms).isr) == (1, (1,))
+    assert known(terms).leader_epoch > before.leader_epoch
+    assert terms.term.context.partition_state(T0) is PartitionState.ONLINE
+
+
+def test_a_partition_of_which_no_controller_ever_told_is_new() -> None:
+    terms = with_topic()
+    delete(terms, (STATE,))
+    terms.elect()
+    terms.settle()
+    assert (known(terms).leader_epoch, known(terms).isr) == (0, (3, 1, 2))
+
+
+def test_a_topic_in_deletion_gets_no_state_back() -> None:
+    terms = with_topic()
+    before = known(terms)
+    terms.told[T0] = LeaderAndIsr(LEADER_DURING_DELETE, before.leader_epoch, before.isr, before.controller_epoch)
+    terms.delete("t")
+    delete(terms, ABOVE)
+    terms.elect()
+    terms.settle()
+    assert topic_path("t") not in terms.store.znodes
+
+
+def test_a_topic_that_is_gone_altogether_gets_no_state_back() -> None:
+    terms = with_topic()
+    delete(terms, (*ABOVE, topic_path("t")))
+    terms.stop_broker(1)
+    terms.settle()
+    assert terms.state("t") is None
+    assert topic_path("t") not in terms.store.znodes
