@@ -18,15 +18,16 @@ from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step, TopicSink
 from barnabas.pipelines.java import find_java
+from barnabas.pipelines.parquet_sink import write_hidden
 from barnabas.pipelines.parquet_table import ParquetTable
 from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.progress import Progress, Totals, counted, progress_of
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.record_decoding import json_decoding
 from barnabas.pipelines.session import SparkOptions, spark_session
-from barnabas.pipelines.sinks import records_of, write_hidden
 from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame, refused_metric
 from barnabas.pipelines.spark_internals import observed_in_batch
+from barnabas.pipelines.topic_sink import records_of
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]

@@ -210,18 +210,9 @@ def run(
     if stop_with_parent:
         _end_with_input()
     with _exiting():
-        pipeline = _checked_before_spark(path, bootstrap)
-
-        from barnabas.cli.pipeline_progress import open_progress
-        from barnabas.pipelines.runner import RunOptions, run_pipeline
-
-        stores_classes = once and not stop_with_parent
-        options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores_classes)
-        stop = threading.Event()
-        with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
-            summary = run_pipeline(pipeline, options, progress, stop)
-        if stores_classes and not summary.was_stopped:
-            _store_classes(pipeline, jars_directory)
+        summary = _run(
+            path, bootstrap, jars_directory, once=once, as_json=as_json, stores=once and not stop_with_parent
+        )
     sys.exit(_status_of(summary, once))
 
 
@@ -303,6 +294,24 @@ def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
     return pipeline
 
 
+def _run(
+    path: Path, bootstrap: str, jars_directory: Path | None, *, once: bool, as_json: bool, stores: bool
+) -> RunSummary:
+    """Checks and runs the pipeline of a file; with `stores` Spark's classes are stored after a run that ends well."""
+    pipeline = _checked_before_spark(path, bootstrap)
+
+    from barnabas.cli.pipeline_progress import open_progress
+    from barnabas.pipelines.runner import RunOptions, run_pipeline
+
+    options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores)
+    stop = threading.Event()
+    with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
+        summary = run_pipeline(pipeline, options, progress, stop)
+    if stores and not summary.was_stopped:
+        _store_classes(pipeline, jars_directory)
+    return summary
+
+
 def _bootstrap_words(bootstrap: str) -> str:
     """What a command that is proposed needs to reach the same cluster."""
     if bootstrap in (DEFAULT_BOOTSTRAP_SERVER, os.environ.get(BOOTSTRAP_VARIABLE)):
@@ -313,16 +322,24 @@ def _bootstrap_words(bootstrap: str) -> str:
 def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
     import tempfile
 
-    from barnabas.pipelines.connector import resolve_connector
+    from barnabas.pipelines.connector import jars_of
     from barnabas.pipelines.java import find_java
     from barnabas.pipelines.plan import check_with_spark
     from barnabas.pipelines.session import SparkOptions, spark_session
+    from barnabas.pipelines.sinks import settings_of
 
     java = find_java()
-    jars = resolve_connector(java, jars_directory, say)
+    jars = jars_of(pipeline, java, jars_directory, say)
     say("Spark looks at names and types ...")
     with tempfile.TemporaryDirectory(prefix="barnabas-check-") as logs:
-        options = SparkOptions(java, jars, log_directory=Path(logs), name=pipeline.name, is_short=True)
+        options = SparkOptions(
+            java,
+            jars,
+            log_directory=Path(logs),
+            name=pipeline.name,
+            is_short=True,
+            settings=tuple(settings_of(pipeline).items()),
+        )
         with spark_session(options) as session:
             check_with_spark(pipeline, session)
 
@@ -330,7 +347,7 @@ def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
 def _store_classes(pipeline: Pipeline, jars_directory: Path | None) -> None:
     """Has the next sessions start sooner, where this one has noted its classes."""
     from barnabas.pipelines.class_archive import CLASSES_NAME, archive_of, make_archive
-    from barnabas.pipelines.connector import resolve_connector
+    from barnabas.pipelines.connector import jars_of
     from barnabas.pipelines.java import find_java
     from barnabas.pipelines.state_directory import StateDirectory
 
@@ -338,7 +355,7 @@ def _store_classes(pipeline: Pipeline, jars_directory: Path | None) -> None:
     if classes.is_file():
         java = find_java()
         with interrupted_by_signals():
-            make_archive(archive_of(java, resolve_connector(java, jars_directory, say)), classes, say)
+            make_archive(archive_of(java, jars_of(pipeline, java, jars_directory, say)), classes, say)
 
 
 @contextlib.contextmanager

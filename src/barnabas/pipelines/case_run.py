@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.pipelines.cases import BATCHES_MAX, COUNTS, Case, GivenRecord, records_by_source
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import (
+    LakeSink,
     OnError,
     ParquetSink,
     Pipeline,
@@ -27,15 +28,19 @@ from barnabas.pipelines.definition import (
     ReadMode,
     Sink,
     Source,
+    TableSink,
     TopicSink,
 )
+from barnabas.pipelines.lake_rows import newest_of_keys, without_order
 from barnabas.pipelines.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, SOURCE_HEADER, TOPIC_HEADER
-from barnabas.pipelines.plan import check_views, create_views, rows_to_write, spark_message
+from barnabas.pipelines.parquet_sink import write_hidden
+from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order
 from barnabas.pipelines.progress import Totals, counted, is_finished_batch, progress_of
 from barnabas.pipelines.query_errors import failure_of
-from barnabas.pipelines.sinks import records_of, write_hidden
 from barnabas.pipelines.sources import RECORD_TYPES, decoded, newest_rows, refused_metric
+from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import spark_path
+from barnabas.pipelines.topic_sink import records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +71,9 @@ class SinkOutput:
 
     @property
     def result(self) -> tuple[WrittenRow, ...]:
-        """What a reader takes for the result: of each key the newest rows; all rows where the sink has no key."""
+        """What a reader takes for the result: of each key the newest rows, unless that is a deletion; all rows where
+        the sink has no key.
+        """
         if not self.sink.key:
             return self.rows
         names = {name.lower(): name for name in self.types}
@@ -74,6 +81,11 @@ class SinkOutput:
         newest: dict[str, list[WrittenRow]] = {}
         for row in self.rows:
             key = json.dumps([row.columns.get(name) for name in columns], default=str)
+            if isinstance(self.sink, LakeSink) and row.columns.get(
+                names.get((self.sink.rows.delete or "").lower(), "")
+            ):
+                newest.pop(key, None)
+                continue
             kept = newest.get(key, [])
             is_beside = isinstance(self.sink, ParquetSink) and bool(kept) and kept[0].batch == row.batch
             newest[key] = [*kept, row] if is_beside else [row]
@@ -122,7 +134,7 @@ def run_case(
 def _moved(pipeline: Pipeline, directory: Path, views: Sequence[str]) -> Pipeline:
     """The pipeline with its tables and its state below `directory`, and a topic for each view that has no sink."""
     sinks: list[Sink] = [
-        replace(sink, directory=directory / "tables" / str(number)) if isinstance(sink, ParquetSink) else sink
+        replace(sink, directory=directory / "tables" / str(number)) if isinstance(sink, TableSink) else sink
         for number, sink in enumerate(pipeline.sinks)
     ]
     written = {sink.from_view for sink in sinks}
@@ -189,7 +201,7 @@ class _CaseRun:
         return self._directory / "records" / source.name
 
     def _start(self, query: Query) -> Any:
-        frame = counted(rows_to_write(self._pipeline, self._session, query))
+        frame = counted(rows_with_order(self._pipeline, self._session, query))
         self._schemas[query.from_view] = {
             each["name"]: each["type"]
             for each in rows_to_write(self._pipeline, self._session, query).schema.jsonValue()["fields"]
@@ -199,8 +211,7 @@ class _CaseRun:
             kept = batch if len(query.sinks) == 1 else batch.persist()
             try:
                 for number, sink in enumerate(query.sinks):
-                    rows = records_of(kept, sink) if isinstance(sink, TopicSink) else kept
-                    write_hidden(rows, self._output_directory(query.from_view, number), batch_id)
+                    write_hidden(_written(kept, sink), self._output_directory(query.from_view, number), batch_id)
             finally:
                 if kept is not batch:
                     kept.unpersist()
@@ -271,6 +282,13 @@ class _CaseRun:
                 "key": _text(letter["key"]),
                 "value": _text(letter["value"]),
             }
+
+
+def _written(rows: DataFrame, sink: Sink) -> DataFrame:
+    """What a sink is given of a batch."""
+    if isinstance(sink, TopicSink):
+        return records_of(without_order(rows), sink)
+    return newest_of_keys(rows, sink) if isinstance(sink, LakeSink) and sink.key else without_order(rows)
 
 
 def _without_sources(event: Mapping[str, Any]) -> dict[str, Any]:

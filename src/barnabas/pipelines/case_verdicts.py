@@ -154,7 +154,7 @@ def _outputs(pipeline: Pipeline, expectation: Expectation, output: CaseOutput) -
 
 def _faults_of_rows(expectation: Expectation, output: SinkOutput) -> Iterator[Fault]:
     is_alone = len(expectation.sinks) < 2 or " " in expectation.label
-    kind = "topic" if isinstance(output.sink, TopicSink) else "parquet"
+    kind = output.sink.target.partition(" ")[0]
     place = expectation.label if is_alone else f"{expectation.label}, {kind}"
     types = dict(output.types)
     if isinstance(output.sink, TopicSink):

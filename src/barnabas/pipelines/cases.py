@@ -21,14 +21,13 @@ from barnabas.pipelines.definition import (
     OFFSET_COLUMN,
     PARTITION_COLUMN,
     TIMESTAMP_COLUMN,
-    ParquetSink,
     Pipeline,
     PipelineError,
     ReadMode,
     Sink,
     Source,
-    TopicSink,
 )
+from barnabas.pipelines.sink_reading import SINK_KINDS
 from barnabas.pipelines.yaml_positions import Form, Section, nearest, read_document
 
 SUFFIX: Final = ".test.yaml"
@@ -168,14 +167,12 @@ class RecordMaker:
 
 
 def expectation_of(pipeline: Pipeline, name: str, refuse: Refuse) -> Expectation:
-    """What `name` is about, without rows yet: a step, a source, or `topic NAME` and `parquet DIRECTORY` of a sink."""
+    """What `name` is about, without rows yet: a step, a source, or a sink, as `topic NAME` and `parquet DIRECTORY`."""
     kind, _, rest = name.partition(" ")
-    if kind in {"topic", "parquet"} and rest:
+    if kind in SINK_KINDS and rest:
         directory = (pipeline.path.resolve().parent / rest.strip()).resolve()
         for sink in pipeline.sinks:
-            if (kind == "topic" and isinstance(sink, TopicSink) and sink.topic == rest.strip()) or (
-                kind == "parquet" and isinstance(sink, ParquetSink) and sink.directory == directory
-            ):
+            if sink.target in {f"{kind} {rest.strip()}", f"{kind} {directory}"}:
                 return Expectation(name, sink.from_view, (sink,), ())
         raise refuse(f'no sink writes "{name}"; there are: {", ".join(sink.target for sink in pipeline.sinks)}')
     defined = pipeline.step(name) or pipeline.source(name)

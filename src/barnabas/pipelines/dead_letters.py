@@ -20,7 +20,14 @@ from barnabas.client.settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.pipelines.advice import views_behind
 from barnabas.pipelines.batch_offsets import BatchRange, batch_range
-from barnabas.pipelines.definition import OnError, Pipeline, PipelineError, PipelineUnreachableError, Source
+from barnabas.pipelines.definition import (
+    OnError,
+    Pipeline,
+    PipelineError,
+    PipelineUnreachableError,
+    Source,
+    SourceFormat,
+)
 from barnabas.pipelines.letters import (
     BATCH_HEADER,
     OFFSET_HEADER,
@@ -46,6 +53,12 @@ _EARLIEST: Final = -2
 _TIMEOUT_MS: Final = 30_000
 _LOGGER = logging.getLogger("barnabas.pipelines.dead_letters")
 _LOGGER.addHandler(logging.NullHandler())
+_FORMS: Final = {
+    SourceFormat.JSON: "one JSON object",
+    SourceFormat.AVRO: "one Avro record",
+    SourceFormat.CSV: "one line of CSV",
+    SourceFormat.RAW: "a value",
+}
 
 
 def letter_sources(pipeline: Pipeline) -> Mapping[str, tuple[Source, ...]]:
@@ -125,10 +138,13 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
     from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
 
     rows, decoding = with_document(records, source)
+    is_binary = source.format is SourceFormat.AVRO
     not_text = F.lit("the value is not valid UTF-8")
-    not_fitting = F.lit(f"the value is not one JSON object of the schema {source.schema}")
+    not_fitting = F.lit(f"the value is not {_FORMS[source.format]} of the schema {source.schema}")
     ours = {
-        REASON_HEADER: F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text),
+        REASON_HEADER: not_fitting
+        if is_binary
+        else F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text),
         TOPIC_HEADER: F.col("topic"),
         PARTITION_HEADER: F.col("partition"),
         OFFSET_HEADER: F.col("offset"),

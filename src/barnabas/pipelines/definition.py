@@ -25,6 +25,9 @@ TIMESTAMP_COLUMN = "_timestamp"
 RECORD_COLUMNS = (KEY_COLUMN, TOPIC_COLUMN, PARTITION_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
 """What every source has besides the columns of its schema: where the record stands, its key as a string, its time."""
 
+DELETED_COLUMN = "_deleted"
+"""What a source that keeps records without a value has behind the columns of its schema: whether this is one."""
+
 
 class PipelineError(Exception):
     """What stops a pipeline, for the one who wrote it: one line that says what is wrong and what to do.
@@ -66,6 +69,30 @@ class SourceFormat(enum.Enum):
     """How the values of a topic's records are written."""
 
     JSON = "json"
+    """One JSON object."""
+    AVRO = "avro"
+    """One Avro record, in Avro's binary encoding."""
+    CSV = "csv"
+    """One line of CSV, without a header."""
+    RAW = "raw"
+    """The value as it is: one column."""
+
+
+class Framing(enum.Enum):
+    """What stands before a record in Avro."""
+
+    NONE = "none"
+    CONFLUENT = "confluent"
+    """A zero byte, and four of the id that a schema registry has for the writer's schema, which is not looked at."""
+
+
+class Tombstones(enum.Enum):
+    """What becomes of a record without a value."""
+
+    DROP = "drop"
+    """It is no row."""
+    KEEP = "keep"
+    """It is a row of nulls, with DELETED_COLUMN true."""
 
 
 class StartingPosition(enum.Enum):
@@ -133,6 +160,18 @@ class Source:
     max_records_per_batch: int = MAX_RECORDS_PER_BATCH_DEFAULT
     allow_data_loss: bool = False
     on_error: OnError = OnError.FAIL
+    tombstones: Tombstones = Tombstones.DROP
+    framing: Framing = Framing.NONE
+    avro_schema: str = ""
+    """Of AVRO: the schema that records were written with, as JSON."""
+    delimiter: str = ","
+    """Of CSV."""
+
+    @property
+    def view_columns(self) -> tuple[str, ...]:
+        """The columns that a star stands for."""
+        names = tuple(column.name for column in self.columns)
+        return (*names, DELETED_COLUMN) if self.tombstones is Tombstones.KEEP else names
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +250,66 @@ class ParquetSink:
         return f"parquet {self.directory}"
 
 
-Sink = TopicSink | ParquetSink
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """How the rows of a table that has a key come into it; each name a column of the view, and its line.
+
+    Rows for which `delete` is true remove the row of their key, and that column is not in the table. Of several rows of
+    a key in one batch the one with the greatest `newest_by` counts. A table that is made is divided by `partition_by`.
+    """
+
+    delete: str | None = None
+    delete_line: int = 0
+    newest_by: tuple[str, ...] = ()
+    newest_line: int = 0
+    partition_by: tuple[str, ...] = ()
+    partition_line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSink:
+    """Rows of `from_view` in a Delta Lake table at `directory`: each row, or with `key` one row for each key."""
+
+    directory: Path
+    from_view: str
+    line: int
+    from_line: int
+    key: tuple[str, ...] = ()
+    key_line: int = 0
+    rows: KeyedRows = KeyedRows()
+
+    @property
+    def target(self) -> str:
+        """What people call it."""
+        return f"delta {self.directory}"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergSink:
+    """Rows of `from_view` in an Iceberg table: each row, or with `key` one row for each key.
+
+    The table is at `directory`, or the one that `table` names, `catalog.namespace.name`, of a catalog that the
+    pipeline's `spark` settings have.
+    """
+
+    directory: Path | None
+    table: str
+    from_view: str
+    line: int
+    from_line: int
+    key: tuple[str, ...] = ()
+    key_line: int = 0
+    rows: KeyedRows = KeyedRows()
+
+    @property
+    def target(self) -> str:
+        """What people call it."""
+        return f"iceberg {self.directory or self.table}"
+
+
+LakeSink = DeltaSink | IcebergSink
+TableSink = ParquetSink | DeltaSink | IcebergSink
+Sink = TopicSink | ParquetSink | DeltaSink | IcebergSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +337,8 @@ class Pipeline:
     trigger_ms: int | None = None
     line: int = 1
     state_line: int = 1
+    spark: tuple[tuple[str, str], ...] = ()
+    """Settings of Spark's session."""
 
     @property
     def group_id(self) -> str:

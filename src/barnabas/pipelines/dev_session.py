@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 from barnabas.pipelines.case_run import RECORDS_SCHEMA, record_line
 from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import OnError, Pipeline, PipelineError, Query, ReadMode, Source, TopicSink
-from barnabas.pipelines.plan import check_with_spark, create_views, rows_to_write, spark_message
+from barnabas.pipelines.plan import check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.query_errors import failure_of
-from barnabas.pipelines.sinks import records_of
 from barnabas.pipelines.sources import decoded, newest_rows, with_document
+from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import spark_path
+from barnabas.pipelines.topic_sink import records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -44,6 +44,15 @@ def sync_tree(directory: Path, since_ns: int = 0) -> None:
                 _sync(path, since_ns)
 
 
+def sync_new_files(directory: Path, since_ns: int) -> None:
+    """Like `sync_tree`, for a tree of very many files: those that have not changed are not opened."""
+    for parent, _, names in os.walk(directory):
+        for path in (*(os.path.join(parent, name) for name in names), parent):
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(path).st_mtime_ns >= since_ns:
+                    _sync(path, since_ns)
+
+
 def _sync(path: str, since_ns: int) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

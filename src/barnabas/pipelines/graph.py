@@ -9,7 +9,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from barnabas.pipelines.advice import views_behind
-from barnabas.pipelines.definition import OnError, ParquetSink, Pipeline, ReadMode, Sink, Source, Step
+from barnabas.pipelines.definition import OnError, Pipeline, ReadMode, Sink, Source, Step, TableSink
 from barnabas.pipelines.durations import format_duration
 from barnabas.pipelines.sql_steps import parse_query
 
@@ -202,11 +202,12 @@ def _sink_notes(sink: Sink) -> Iterator[str]:
 
 def _target(pipeline: Pipeline, sink: Sink) -> str:
     """What is written, a directory as it stands to the file of the pipeline where it is below that."""
-    if not isinstance(sink, ParquetSink):
+    if not isinstance(sink, TableSink) or sink.directory is None:
         return sink.target
     beside = pipeline.path.resolve().parent
     is_below = sink.directory.is_relative_to(beside)
-    return f"parquet {sink.directory.relative_to(beside) if is_below else sink.directory}"
+    kind = sink.target.partition(" ")[0]
+    return f"{kind} {sink.directory.relative_to(beside) if is_below else sink.directory}"
 
 
 def _tree(pipeline: Pipeline, view: str, indent: str, is_last: bool, seen: set[str]) -> Iterator[str]:

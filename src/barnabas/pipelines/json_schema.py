@@ -10,15 +10,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas.pipelines import cases, reading
+from barnabas.pipelines import cases, file_parts, reading, sink_reading, source_reading
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
     MAX_RECORDS_PER_BATCH_DEFAULT,
     PIPELINE_NAME,
     Delivery,
+    Framing,
     OnError,
     ReadMode,
     SourceFormat,
+    Tombstones,
 )
 from barnabas.pipelines.durations import format_duration
 
@@ -41,9 +43,16 @@ def pipeline_schema() -> Schema:
             "additionalProperties": _source(),
         },
         "steps": _list("Queries, each a view for those below it and for sinks.", _step(), reading.STEPS_MAX),
-        "sinks": _list("What is written.", _sink(), reading.SINKS_MAX),
+        "sinks": _list("What is written.", _sink(), sink_reading.SINKS_MAX),
         "trigger": _duration(f"Between the starts of two batches of a run without --once: {trigger}."),
         "state": _text("Directory of checkpoints, relative to this file; .barnabas/NAME if left out."),
+        "spark": {
+            "description": "Settings of Spark's session, such as those of a catalog.",
+            "type": "object",
+            "propertyNames": {"pattern": "^spark[.]"},
+            "maxProperties": reading.SPARK_SETTINGS_MAX,
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
     }
     return {
         "$schema": DIALECT,
@@ -111,16 +120,22 @@ _OF_RECORDS: Final = (
 
 def _source() -> Schema:
     keys = {
-        "topic": _text("The topic.", reading.TOPIC_NAME),
+        "topic": _text("The topic.", file_parts.TOPIC_NAME),
         "read": _choice("Every record, or the newest of each key, read once when a run starts.", ReadMode),
         "format": _choice("How values are written.", SourceFormat),
         "schema": _text("Columns as Spark's DDL: name TYPE, name TYPE."),
+        "schema_file": _text("Of Avro: the schema that records were written with, relative to this file."),
+        "framing": _choice("What stands before a record in Avro.", Framing),
+        "delimiter": _text("Of CSV: what stands between two fields; a comma if left out."),
+        "tombstones": _choice(
+            "What becomes of a record without a value: no row, or one with _deleted true.", Tombstones
+        ),
         "starting": _text("Where the first run begins: earliest, latest, or a time such as 2013-01-01T00:00:00Z."),
         "max_records_per_batch": {
             "description": f"Of all partitions together; {MAX_RECORDS_PER_BATCH_DEFAULT} if left out.",
             "type": "integer",
             "minimum": 1,
-            "maximum": reading.RECORDS_PER_BATCH_LIMIT,
+            "maximum": source_reading.RECORDS_PER_BATCH_LIMIT,
         },
         "allow_data_loss": {
             "description": "Go on where records were deleted before they were read, and count them.",
@@ -128,7 +143,10 @@ def _source() -> Schema:
         },
         "on_error": _choice("What becomes of a record that does not fit the schema.", OnError),
     }
-    return _block("A topic.", reading.SOURCE_KEYS, keys, ("topic", "schema"))
+    source = _block("A topic.", source_reading.SOURCE_KEYS, keys, ("topic",))
+    written = {"properties": {"format": {"enum": [SourceFormat.AVRO.value]}}, "required": ["format", "schema_file"]}
+    raw = {"properties": {"format": {"enum": [SourceFormat.RAW.value]}}, "required": ["format"]}
+    return {**source, "anyOf": [{"required": ["schema"]}, written, raw]}
 
 
 def _step() -> Schema:
@@ -146,20 +164,33 @@ def _step() -> Schema:
 
 
 def _sink() -> Schema:
-    column = _text("A column.")
     keys = {
-        "topic": _text("The topic that is written.", reading.TOPIC_NAME),
+        "topic": _text("The topic that is written.", file_parts.TOPIC_NAME),
         "parquet": _text("The directory of the table, relative to this file."),
+        "delta": _text("The directory of the Delta Lake table, relative to this file."),
+        "iceberg": _text("The directory of the Iceberg table, relative to this file, or catalog.namespace.table."),
         "from": _text("The step, or source, whose rows are written."),
-        "key": {
-            "description": "Columns by which the newest row is the result; of a topic the record's key.",
-            "anyOf": [column, {"type": "array", "minItems": 1, "maxItems": reading.KEY_COLUMNS_MAX, "items": column}],
-        },
+        "key": _columns("Columns by which the newest row is the result; of a topic the record's key."),
         "delivery": _choice("How often a row may be in the topic.", Delivery),
+        "delete": _text("A BOOLEAN column: rows for which it is true remove the row of their key."),
+        "newest_by": _columns("Columns by which the newest of several rows of a key in one batch is known."),
+        "partition_by": _columns("Columns that the table is divided by when it is made."),
     }
-    sink = _block("One place that rows are written to.", reading.SINK_KEYS, keys, ("from",))
-    table = {"required": ["parquet"], "not": {"required": ["delivery"]}}
-    return {**sink, "oneOf": [{"required": ["topic"]}, table]}
+    sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
+    lake = ("delivery", *sink_reading.LAKE_KEYS)
+    forbidden = {"topic": lake[1:], "parquet": lake, "delta": lake[:1], "iceberg": lake[:1]}
+    kinds = [
+        {"required": [kind], "not": {"anyOf": [{"required": [name]} for name in forbidden[kind]]}}
+        for kind in sink_reading.SINK_KINDS
+    ]
+    return {**sink, "oneOf": kinds}
+
+
+def _columns(about: str) -> Schema:
+    """A column, or a list of some."""
+    column = _text("A column.")
+    several = {"type": "array", "minItems": 1, "maxItems": sink_reading.KEY_COLUMNS_MAX, "items": column}
+    return {"description": about, "anyOf": [column, several]}
 
 
 def _block(about: str, names: Iterable[str], keys: Mapping[str, Schema], required: Iterable[str]) -> Schema:

@@ -60,6 +60,14 @@ LONG_OPTIONS = (
 batch, and what runs only while Spark starts, and took a quarter of the start's processor time to compile, does not.
 """
 
+_AVRO_BYTES_MAX = 128 * 1024 * 1024
+AVRO_OPTIONS = (
+    f"-Dorg.apache.avro.limits.bytes.maxLength={_AVRO_BYTES_MAX}",
+    f"-Dorg.apache.avro.limits.string.maxLength={_AVRO_BYTES_MAX}",
+    f"-Dorg.apache.avro.limits.collectionItems.maxLength={_AVRO_BYTES_MAX // 8}",
+)
+"""A record of some bytes may say that gigabytes follow, which Avro would ask memory for before it looks."""
+
 LOG_NAME = "spark.log"
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
@@ -212,6 +220,7 @@ def _command(options: JvmOptions, log_settings: Path) -> list[str]:
         # Its file in /tmp would outlive a process that is killed.
         "-XX:-UsePerfData",
         *MODULE_OPTIONS,
+        *AVRO_OPTIONS,
         *options.java.trust_options,
         "-Dfile.encoding=UTF-8",
         "-Duser.timezone=UTC",

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.definition import ParquetSink, Pipeline
+from barnabas.pipelines.definition import Pipeline, TableSink
 from barnabas.pipelines.sinks import check_tables
 from barnabas.pipelines.state_directory import StateDirectory
 
@@ -22,8 +22,9 @@ def check_directories(pipeline: Pipeline) -> None:
         message = f"the state directory {state} holds other files ({min(content)}): name a directory of its own"
         raise pipeline.error(message, pipeline.state_line)
     for sink in pipeline.sinks:
-        if isinstance(sink, ParquetSink):
-            _refuse_unwritable(pipeline, sink.directory, "the Parquet directory", sink.line)
+        if isinstance(sink, TableSink) and sink.directory is not None:
+            title = sink.target.partition(" ")[0].capitalize()
+            _refuse_unwritable(pipeline, sink.directory, f"the {title} directory", sink.line)
     earlier = StateDirectory(state)
     state_id, _ = earlier.check_definition(pipeline)
     check_tables(pipeline, earlier, state_id)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from barnabas.pipelines.definition import (
     RECORD_COLUMNS,
-    ParquetSink,
     Pipeline,
     PipelineError,
     Query,
@@ -18,17 +17,18 @@ from barnabas.pipelines.definition import (
     Step,
 )
 from barnabas.pipelines.event_times import watched_times
-from barnabas.pipelines.parquet_table import BATCH_COLUMN, ParquetTable, TableError
+from barnabas.pipelines.lake_rows import ORDER_COLUMN, needs_order, with_order
 from barnabas.pipelines.record_columns import RewrittenSql
+from barnabas.pipelines.sinks import writer_of
 from barnabas.pipelines.sources import empty_frame
-from barnabas.pipelines.spark_internals import aggregates_a_stream, columns_parquet_refuses, refusal_of_output_mode
+from barnabas.pipelines.spark_internals import aggregates_a_stream, refusal_of_output_mode
+from barnabas.pipelines.spark_messages import spark_message
+from barnabas.pipelines.spark_schema import quoted_name
 from barnabas.pipelines.sql_steps import query_for_spark
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
-
-_DETAIL_CHARACTERS_MAX = 400
 
 
 class OutputMode(enum.Enum):
@@ -61,7 +61,9 @@ def check_views(pipeline: Pipeline, session: SparkSession) -> Mapping[str, Outpu
     """
     for query in pipeline.queries:
         for sink in query.sinks:
-            _check_sink(pipeline, session, sink, rows_to_write(pipeline, session, query))
+            frame = rows_to_write(pipeline, session, query)
+            _check_names(pipeline, sink, frame)
+            writer_of(pipeline, sink).check_rows(session, frame)
     return {query.from_view: _output_mode(pipeline, session, query) for query in pipeline.queries}
 
 
@@ -103,14 +105,13 @@ def rows_to_write(pipeline: Pipeline, session: SparkSession, query: Query) -> Da
     return frame.drop(*(column for column in RECORD_COLUMNS if column not in keys))
 
 
-def spark_message(error: PySparkException) -> str:
-    """What Spark has to say, in one sentence: without its plan, its place in the SQL, and SQLSTATE."""
-    text = str(error.getMessage() or error)
-    text = re.split(r"\n\s*(?:==|'?[A-Z]\w+ |\+-|JVM stacktrace)|;\s*line \d+,? pos", text, maxsplit=1)[0]
-    text = re.sub(r"\s*SQLSTATE: \w{5}\.?", "", text)
-    text = re.sub(r"\s*\(line \d+, pos \d+\)", "", text)
-    text = " ".join(text.split()).rstrip(";. ")
-    return text if len(text) <= _DETAIL_CHARACTERS_MAX else text[:_DETAIL_CHARACTERS_MAX] + " ..."
+def rows_with_order(pipeline: Pipeline, session: SparkSession, query: Query) -> DataFrame:
+    """The same, and behind its columns ORDER_COLUMN (`lake_rows`) where a sink needs it that the view can give."""
+    rows = rows_to_write(pipeline, session, query)
+    if pipeline.source(query.from_view) is None or not needs_order(query):
+        return rows
+    columns = [quoted_name(name) for name in rows.columns]
+    return with_order(session.table(query.from_view)).select(*columns, ORDER_COLUMN)
 
 
 def _line_of(error: PySparkException, step: Step, sql: RewrittenSql) -> int:
@@ -122,10 +123,7 @@ def _line_of(error: PySparkException, step: Step, sql: RewrittenSql) -> int:
     return step.line_at(sql.written_offset(sql.offset_of(int(found[1]), int(found[2])))) if found else step.line
 
 
-def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink, frame: DataFrame) -> None:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F  # noqa: N812
-
+def _check_names(pipeline: Pipeline, sink: Sink, frame: DataFrame) -> None:
     names = [name.lower() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -134,26 +132,6 @@ def _check_sink(pipeline: Pipeline, session: SparkSession, sink: Sink, frame: Da
         if column.lower() not in names:
             have = ", ".join(frame.columns)
             raise pipeline.error(f"{sink.from_view} has no column {column} for the key; it has {have}", sink.key_line)
-    if isinstance(sink, ParquetSink):
-        if BATCH_COLUMN in names:
-            message = (
-                f"{sink.from_view} has a column {BATCH_COLUMN}, a name that the Parquet table needs itself: rename it"
-            )
-            raise pipeline.error(message, sink.from_line)
-        refused = columns_parquet_refuses(session, frame)
-        if refused:
-            message = f"Parquet cannot hold {', '.join(refused)} of {sink.from_view}: cast it to a type that it can"
-            raise pipeline.error(message, sink.from_line)
-        try:
-            ParquetTable(sink.directory).refuse_other_columns(dict(frame.dtypes))
-        except TableError as error:
-            raise pipeline.error(f"{sink.directory} {error}", sink.from_line) from error
-    else:
-        try:
-            frame.select(F.to_json(F.struct("*"))).schema  # noqa: B018  # has Spark analyse it
-        except PySparkException as error:
-            message = f"{sink.from_view} cannot be written as JSON: {spark_message(error)}"
-            raise pipeline.error(message, sink.from_line) from error
 
 
 def _output_mode(pipeline: Pipeline, session: SparkSession, query: Query) -> OutputMode:

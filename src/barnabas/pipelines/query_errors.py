@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from barnabas.pipelines.definition import Pipeline
+from barnabas.pipelines.definition import LakeSink, Pipeline, SourceFormat
+from barnabas.pipelines.lake_rows import TWO_ROWS
 from barnabas.pipelines.sources import BAD_RECORD, ROW_BYTES_MAX
 
 _REASON_CHARACTERS_MAX = 400
@@ -47,6 +48,13 @@ _CHECKPOINT = (
 )
 _STATE_CHANGED = ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "STATE_SCHEMA")
 
+_FORMS = {
+    SourceFormat.JSON: "JSON",
+    SourceFormat.AVRO: "Avro",
+    SourceFormat.CSV: "CSV",
+    SourceFormat.RAW: "UTF-8",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class QueryFailure:
@@ -62,9 +70,12 @@ class QueryFailure:
 
 def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> QueryFailure:
     """Reads what Spark said (`text`, with its causes) of the failed query of the view `query`."""
-    record = _bad_record(text)
+    record = _after(text, BAD_RECORD)
     if record is not None:
         return _of_bad_record(pipeline, record)
+    key = _after(text, TWO_ROWS)
+    if key is not None:
+        return _of_two_rows(pipeline, query, key)
     more = f"; {log_path} says more"
     if "UnknownTopicOrPartition" in text or "PARTITIONS_DELETED" in text or "INITIAL_OFFSET_NOT_FOUND" in text:
         topics = ", ".join(source.topic for source in pipeline.sources)
@@ -113,15 +124,26 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
     return QueryFailure(f"{query} failed: {_reason(text)}{more}")
 
 
-def _bad_record(text: str) -> dict[str, Any] | None:
-    start = text.find(BAD_RECORD)
+def _after(text: str, mark: str) -> dict[str, Any] | None:
+    """The JSON object behind a mark in the text."""
+    start = text.find(mark)
     if start < 0:
         return None
     try:
-        content, _ = json.JSONDecoder().raw_decode(text, start + len(BAD_RECORD))
+        content, _ = json.JSONDecoder().raw_decode(text, start + len(mark))
     except ValueError:
         return None
     return content if isinstance(content, dict) else None
+
+
+def _of_two_rows(pipeline: Pipeline, query: str, key: dict[str, Any]) -> QueryFailure:
+    sinks = (sink for sink in pipeline.sinks if isinstance(sink, LakeSink) and sink.from_view == query and sink.key)
+    sink = next((sink for sink in sinks if not sink.rows.newest_by), None)
+    return QueryFailure(
+        f"{query} has several rows of one key in a batch ({json.dumps(key, ensure_ascii=False)}), and nothing says "
+        "which is newest: name the columns that do in `newest_by`, such as _offset where the step selects it",
+        None if sink is None else sink.line,
+    )
 
 
 def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
@@ -129,6 +151,7 @@ def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
     source = next((source for source in pipeline.sources if source.topic == topic), None)
     place = f"topic {topic}, partition {record.get('partition')}, offset {record.get('offset')}"
     value = json.dumps(record.get("value"), ensure_ascii=False)
+    form = _FORMS[SourceFormat.JSON if source is None else source.format]
     if record.get("fault") == "no key":
         return QueryFailure(
             f"a record without a key cannot be a row of a table: {place}, value {value}; read the topic as a stream, "
@@ -136,8 +159,8 @@ def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
             None if source is None else source.line,
         )
     return QueryFailure(
-        f"a record is not JSON of the source's schema: {place}, value {value}; correct the schema (a STRING takes any "
-        "value of a field) and run it again, or delete the record from the topic",
+        f"a record is not {form} of the source's schema: {place}, value {value}; correct the schema (a STRING takes "
+        "any value of a field) and run it again, or delete the record from the topic",
         None if source is None else source.schema_line,
     )
 

@@ -45,18 +45,11 @@ _OPTIONS: Final = {"mode": "PERMISSIVE", "allowSingleQuotes": "false"}
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What to select for each record: `document` and `raw` under the names given; then `fits` and `column` hold."""
+    """What to select for each record, under names of its own; then `fits`, and the columns of the schema, hold."""
 
-    document: Column
-    raw: Column
+    prepared: tuple[Column, ...]
     fits: Column
-    value_path: str
-
-    def column(self, name: str) -> Column:
-        """A column of the schema."""
-        from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
-
-        return F.col(f"{self.value_path}.{_quoted(name)}")
+    columns: Mapping[str, Column]
 
 
 def json_decoding(schema: StructType, document: str, raw: str) -> Decoding:
@@ -99,10 +92,9 @@ def json_decoding(schema: StructType, document: str, raw: str) -> Decoding:
         conditions.append(F.when(is_finite, F.lit(True)).otherwise(_fits(made, again, schema, _NOT_FINITE)))
     fits = functools.reduce(operator.and_, conditions)
     return Decoding(
-        F.from_json(text, wanted, options).alias(document),
-        kept.alias(raw),
+        (F.from_json(text, wanted, options).alias(document), kept.alias(raw)),
         F.coalesce(fits, F.lit(False)),
-        f"{document}.{whole}",
+        {name: F.col(f"{document}.{whole}.{_quoted(name)}") for name in schema.fieldNames()},
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barnabas.pipelines.cluster_identity import read_identity
-from barnabas.pipelines.connector import resolve_connector
+from barnabas.pipelines.connector import jars_of
 from barnabas.pipelines.dead_letters import LetterWriter, letter_sources
 from barnabas.pipelines.definition import (
     Pipeline,
@@ -27,7 +27,7 @@ from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.lost_records import lost_records, refuse_lost_records
-from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, spark_message, streams_of
+from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, rows_with_order, streams_of
 from barnabas.pipelines.progress import (
     ProgressSink,
     RunSummary,
@@ -40,9 +40,10 @@ from barnabas.pipelines.progress import (
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
 from barnabas.pipelines.session import SparkOptions, spark_session
-from barnabas.pipelines.sinks import BatchWriter, held_tables
+from barnabas.pipelines.sinks import BatchWriter, held_tables, settings_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
 from barnabas.pipelines.spark_extra import pyspark_version
+from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
 from barnabas.pipelines.topic_outboxes import QueryOutbox, opened_outboxes
 
@@ -138,11 +139,17 @@ def _run(
     try:
         with _taken_state(pipeline, options, progress, stop, state) as outboxes:
             java = find_java()
-            jars = resolve_connector(java, options.jars_directory, progress.said, stop)
+            jars = jars_of(pipeline, java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
             kept_open = () if state.lock_descriptor is None else (state.lock_descriptor,)
             spark = SparkOptions(
-                java, jars, state.log_directory, pipeline.name, kept_open, notes_classes=options.notes_classes
+                java,
+                jars,
+                state.log_directory,
+                pipeline.name,
+                kept_open,
+                notes_classes=options.notes_classes,
+                settings=tuple(settings_of(pipeline).items()),
             )
             progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
             with spark_session(spark, stop) as session:
@@ -275,6 +282,7 @@ class PipelineRun:
         self._stop = stop
         self._state = state
         self._session = session
+        self._state_id = state.check_definition(pipeline)[0] or ""
         self._kafka = KafkaOptions(options.bootstrap_servers)
         self._queries: dict[str, _RunningQuery] = {}
         self._tables: list[tuple[Source, DataFrame]] = []
@@ -310,8 +318,10 @@ class PipelineRun:
 
     def _batch_writer(self, query: Query) -> BatchWriter:
         view = query.from_view
-        letters, outbox = self._letter_writer(view), self._outboxes.get(view)
-        return BatchWriter(query, self._kafka, self._state, self._stop, letters, outbox)
+        writers = writers_of(self._pipeline, query, self._kafka, self._outboxes.get(view))
+        for writer in writers:
+            writer.recover(rows_to_write(self._pipeline, self._session, query), self._state, self._state_id)
+        return BatchWriter(query, writers, self._state, self._stop, self._letter_writer(view))
 
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:
@@ -385,7 +395,7 @@ class PipelineRun:
     def _start(self, running: _RunningQuery) -> None:
         view = running.query.from_view
         writer = (
-            counted(rows_to_write(self._pipeline, self._session, running.query))
+            counted(rows_with_order(self._pipeline, self._session, running.query))
             .writeStream.queryName(view)
             .outputMode(running.mode.value)
             .option("checkpointLocation", spark_path(self._state.checkpoint(view)))

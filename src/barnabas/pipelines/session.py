@@ -43,7 +43,7 @@ class SparkOptions:
 
     `kept_open` are descriptors that Spark's process is to have, such as that of a lock that lasts as long as it does.
     `is_short` is for what is done in a minute, as a check. With `notes_classes` a session without an archive of
-    classes notes them, for `make_archive`.
+    classes notes them, for `make_archive`. `settings` are those of Spark that a pipeline needs or has.
     """
 
     java: Java
@@ -53,6 +53,7 @@ class SparkOptions:
     kept_open: tuple[int, ...] = ()
     is_short: bool = False
     notes_classes: bool = False
+    settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def log_path(self) -> Path:
@@ -93,6 +94,7 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
 def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, str]:
     """Every setting of Spark's that is not its default."""
     return {
+        **dict(options.settings),
         "spark.app.name": f"barnabas pipeline {options.name}",
         "spark.master": f"local[*, {_TASK_ATTEMPTS_MAX}]",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -1,8 +1,7 @@
-"""What is done with the rows of a batch: a directory of a Parquet table, and records of a topic.
+"""The sinks of a query, and what is done with each batch for all of them: in which order, and what a crash leaves.
 
-A batch that is done again, since its run ended before Spark had noted it, replaces its own directory. Its records are
-in a topic already or come there, as the first time: by the outbox, which has them from then. A topic that is written
-at least once gets them again, under the same keys.
+A batch that is done again, since its run ended before Spark had noted it, is the same batch for each sink that is
+exact: see `sink`, and the file of each kind.
 """
 
 from __future__ import annotations
@@ -10,30 +9,72 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.pipelines.dead_letters import LetterWriter
-from barnabas.pipelines.definition import Delivery, ParquetSink, Pipeline, Query, RunStopped, TopicSink
-from barnabas.pipelines.parquet_table import BATCH_PREFIX, ParquetTable, TableError
+from barnabas.pipelines.definition import (
+    Delivery,
+    DeltaSink,
+    IcebergSink,
+    ParquetSink,
+    Pipeline,
+    Query,
+    RunStopped,
+    Sink,
+)
+from barnabas.pipelines.delta_sink import DELTA_SETTINGS, DeltaTable
+from barnabas.pipelines.iceberg_sink import IcebergTable, iceberg_settings
+from barnabas.pipelines.lake_rows import without_order
+from barnabas.pipelines.lake_sink import LakeWriter
+from barnabas.pipelines.parquet_sink import ParquetWriter
+from barnabas.pipelines.sink import SinkWriter
 from barnabas.pipelines.sources import KafkaOptions
-from barnabas.pipelines.staged_batches import StagedBatch
-from barnabas.pipelines.state_directory import StateDirectory, spark_path
+from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.topic_outboxes import QueryOutbox
+from barnabas.pipelines.topic_sink import OutboxWriter, TopicWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # Files have the time of a coarser clock.
 _CLOCK_SLACK_NS = 2_000_000_000
-# The bytes of keys are a contract: compaction, and whoever reads, compare them. Left to itself Spark cuts times to
-# milliseconds, so that two groups would share one key.
-_JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
+_EXTENSIONS = "spark.sql.extensions"
+
+
+def writer_of(pipeline: Pipeline, sink: Sink, kafka: KafkaOptions | None = None) -> SinkWriter:
+    """What writes one sink by itself. `kafka` is needed where a topic is written, and not for checks."""
+    if isinstance(sink, ParquetSink):
+        return ParquetWriter(pipeline, sink)
+    if isinstance(sink, DeltaSink):
+        return LakeWriter(pipeline, sink, DeltaTable(sink))
+    if isinstance(sink, IcebergSink):
+        return LakeWriter(pipeline, sink, IcebergTable(sink))
+    return TopicWriter(pipeline, sink, kafka)
+
+
+def settings_of(pipeline: Pipeline) -> dict[str, str]:
+    """The settings of Spark that a pipeline's sinks need, and those of its file."""
+    found: dict[str, str] = {}
+    extensions: dict[str, None] = {}
+    for sink in pipeline.sinks:
+        needed = dict(DELTA_SETTINGS) if isinstance(sink, DeltaSink) else {}
+        if isinstance(sink, IcebergSink):
+            needed = iceberg_settings(sink)
+        extensions |= dict.fromkeys(filter(None, [needed.pop(_EXTENSIONS, "")]))
+        found |= needed
+    if extensions:
+        found[_EXTENSIONS] = ",".join(extensions)
+    return {**found, **dict(pipeline.spark)}
+
+
+def writers_of(
+    pipeline: Pipeline, query: Query, kafka: KafkaOptions, outbox: QueryOutbox | None = None
+) -> tuple[SinkWriter, ...]:
+    """What writes a query. `outbox` is needed where a topic is written exactly once: it writes all of these."""
+    alone = (sink for sink in query.sinks if getattr(sink, "delivery", None) is not Delivery.EXACTLY_ONCE)
+    first: tuple[SinkWriter, ...] = () if outbox is None else (OutboxWriter(outbox),)
+    return (*first, *(writer_of(pipeline, sink, kafka) for sink in alone))
 
 
 class BatchWriter:
@@ -45,17 +86,14 @@ class BatchWriter:
     def __init__(
         self,
         query: Query,
-        kafka: KafkaOptions,
+        writers: Sequence[SinkWriter],
         state: StateDirectory,
         stop: threading.Event,
         letters: LetterWriter | None = None,
-        outbox: QueryOutbox | None = None,
     ) -> None:
-        """`outbox` is needed where a topic is written exactly once."""
         self._query = query
-        self._outbox = outbox
+        self._writers = tuple(writers)
         self._letters = letters
-        self._kafka = kafka
         self._state = state
         self._stop = stop
         self._synced_ns = 0
@@ -79,126 +117,45 @@ class BatchWriter:
             raise
 
     def _write(self, frame: DataFrame, batch_id: int) -> None:
-        staged = self._staged(frame, batch_id)
-        written: list[tuple[ParquetTable, Path]] = []
-        for sink in self._query.sinks:
-            if isinstance(sink, ParquetSink):
-                table = ParquetTable(sink.directory)
-                table.note_columns(dict(frame.dtypes))
-                written.append((table, write_hidden(frame, sink.directory, batch_id)))
-            elif sink.delivery is Delivery.AT_LEAST_ONCE:
-                self._write_topic(frame, sink)
+        # No table, and no topic, must have a batch that its checkpoint does not know of after a loss of power.
+        if any(writer.commits_at_once for writer in self._writers):
+            self._sync_checkpoint()
+        rows = without_order(frame) if any(writer.knows_order for writer in self._writers) else frame
+        written = [writer.write(frame if writer.knows_order else rows, batch_id) for writer in self._writers]
+        if not any(each.is_computed for each in written):
+            # Spark's state and counts are those of a batch that was computed.
+            frame.write.format("noop").mode("overwrite").save()
         # Now Spark knows whether the batch had records that do not fit. It notes the batch as done after this call.
         if self._letters is not None:
             self._letters.write(batch_id)
-        if written or staged is not None:
-            # No table, and no topic, must have a batch that its checkpoint does not know of after a loss of power.
+        if any(each.is_held for each in written):
             self._sync_checkpoint()
-        if staged is not None and self._outbox is not None:
-            self._outbox.deliver(staged)
-        if written:
             offsets = self._state.end_offsets(self._query.from_view, batch_id)
-            for table, being_written in written:
-                table.publish(being_written, batch_id, offsets)
-
-    def _staged(self, frame: DataFrame, batch_id: int) -> StagedBatch | None:
-        """The batch as it is to be sent; None where nothing is, or it was sent before."""
-        if self._outbox is None:
-            return None
-        is_sent = self._outbox.is_sent(batch_id)
-        staged = None if is_sent else self._outbox.find(batch_id)
-        if is_sent or staged is not None:
-            if len(self._outbox.sinks) == len(self._query.sinks):
-                # Spark's state and counts are those of a batch that was computed.
-                frame.write.format("noop").mode("overwrite").save()
-            return staged
-        for number, sink in enumerate(self._outbox.sinks):
-            stage_records(frame, sink, self._outbox.being_written(batch_id, number))
-        return self._outbox.publish(batch_id)
+            for writer in self._writers:
+                writer.commit(batch_id, offsets)
 
     def _sync_checkpoint(self) -> None:
         now_ns = time.time_ns()
         self._state.sync_checkpoint(self._query.from_view, self._synced_ns)
         self._synced_ns = now_ns - _CLOCK_SLACK_NS
 
-    def _write_topic(self, frame: DataFrame, sink: TopicSink) -> None:
-        records = records_of(frame, sink)
-        records.write.format("kafka").options(**self._kafka.writing, topic=sink.topic).save()
-
-
-def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
-    """Rows as records of a topic: `value`, and `key` where the sink has one, both JSON objects of all their columns.
-
-    A TIMESTAMP has six digits of a second and its zone, which is Z; nulls are written.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    columns = [F.to_json(F.struct("*"), _JSON_OPTIONS).alias("value")]
-    if sink.key:
-        names = {name.lower(): name for name in frame.columns}
-        key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
-        columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
-    return frame.select(*columns)
-
-
-def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
-    """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
-    no line breaks.
-    """
-    from pyspark.sql import functions as F  # noqa: N812
-
-    columns = [F.col("key"), F.col("value")] if sink.key else [F.col("value")]
-    lines = records_of(frame, sink).select(F.concat_ws("\n", *columns))
-    lines.write.mode("overwrite").text(spark_path(directory))
-
-
-def write_hidden(frame: DataFrame, directory: Path, batch_id: int) -> Path:
-    """Writes a batch beside the table, under a name that readers of Parquet skip; returns where."""
-    being_written = directory / f".{BATCH_PREFIX}{batch_id}.being-written"
-    frame.write.mode("overwrite").parquet(spark_path(being_written))
-    return being_written
-
 
 def check_tables(pipeline: Pipeline, state: StateDirectory, state_id: str | None) -> None:
-    """Sees that the pipeline's Parquet tables hold what was written from the state of this id, and changes nothing.
+    """Sees that the pipeline's sinks hold what was written from the state of this id, and changes nothing.
 
-    Raises PipelineError when a directory holds anything else: batches of two counts in a table would make a wrong one.
+    Raises PipelineError when a table holds anything else.
     """
-    for sink in _tables(pipeline):
-        with _told(pipeline, sink):
-            ParquetTable(sink.directory).check(pipeline.name, state_id, state.batches_done(sink.from_view))
+    for sink in pipeline.sinks:
+        writer_of(pipeline, sink).check(state, state_id)
 
 
 @contextlib.contextmanager
 def held_tables(pipeline: Pipeline, state: StateDirectory, state_id: str) -> Iterator[None]:
-    """Makes the directories of the pipeline's Parquet tables, removes what a killed run was writing into them, and
-    keeps other runs from them for as long as the block lasts.
+    """Takes the pipeline's tables for as long as the block lasts: they are there, and no other run writes them.
 
-    Raises PipelineError as `check_tables` does, when a directory cannot be used, and when another run writes it.
+    Raises PipelineError as `check_tables` does, when a table cannot be used, and when another run writes it.
     """
     with contextlib.ExitStack() as held:
-        for sink in _tables(pipeline):
-            table, done = ParquetTable(sink.directory), state.batches_done(sink.from_view)
-            with _told(pipeline, sink):
-                table.check(pipeline.name, state_id, done)
-                held.enter_context(table.held())
-                # Again, since another run may have had it until now.
-                table.check(pipeline.name, state_id, done)
-                table.take(pipeline.name, state_id)
+        for sink in pipeline.sinks:
+            held.enter_context(writer_of(pipeline, sink).prepare(state, state_id))
         yield
-
-
-def _tables(pipeline: Pipeline) -> Iterator[ParquetSink]:
-    return (sink for sink in pipeline.sinks if isinstance(sink, ParquetSink))
-
-
-@contextlib.contextmanager
-def _told(pipeline: Pipeline, sink: ParquetSink) -> Iterator[None]:
-    """Has the block's errors told at the line of the sink."""
-    try:
-        yield
-    except TableError as error:
-        raise pipeline.error(f"{sink.directory} {error}", sink.line) from error
-    except OSError as error:
-        message = f"the Parquet directory {sink.directory} cannot be used: {error.strerror or error}"
-        raise pipeline.error(f"{message}; name another, or correct that", sink.line) from error

@@ -7,10 +7,11 @@ says; it never becomes a row of nulls, and never vanishes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from barnabas.pipelines.definition import (
+    DELETED_COLUMN,
     KEY_COLUMN,
     OFFSET_COLUMN,
     PARTITION_COLUMN,
@@ -20,8 +21,10 @@ from barnabas.pipelines.definition import (
     ReadMode,
     Source,
     StartingPosition,
+    Tombstones,
 )
-from barnabas.pipelines.record_decoding import Decoding, json_decoding
+from barnabas.pipelines.other_decodings import decoding_of
+from barnabas.pipelines.record_decoding import Decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -149,20 +152,22 @@ def empty_frame(session: SparkSession, source: Source) -> DataFrame:
 
 
 def decoded(records: DataFrame, source: Source) -> DataFrame:
-    """Records as rows: the columns of the schema, then RECORD_COLUMNS; those without a value are no rows.
+    """Records as rows: the columns of the schema, then RECORD_COLUMNS; those without a value are no rows, unless they
+    are kept, with DELETED_COLUMN before RECORD_COLUMNS.
 
     Raises pyspark's ParseException for a schema that Spark does not take.
     """
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
 
     rows, decoding = with_document(records, source)
+    deleted = [F.col("value").isNull().alias(DELETED_COLUMN)] if source.tombstones is Tombstones.KEEP else []
     if source.on_error is OnError.FAIL:
         fitting = _checked(rows, decoding.fits, "not of the schema")
     else:
         fitting = _counted(rows, decoding.fits, refused_metric(source.name))
     return fitting.select(
-        *(decoding.column(name).alias(name) for name in StructType.fromDDL(source.schema).fieldNames()),
+        *(column.alias(name) for name, column in decoding.columns.items()),
+        *deleted,
         _text_of_key().alias(KEY_COLUMN),
         F.col("topic").alias(TOPIC_COLUMN),
         F.col("partition").alias(PARTITION_COLUMN),
@@ -172,15 +177,17 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
 
 
 def with_document(records: DataFrame, source: Source) -> tuple[DataFrame, Decoding]:
-    """The records that have a value, with what the decoding needs beside them, and the decoding by the source's schema.
+    """The records that are rows, with what the decoding needs beside them, and the decoding by the source's schema.
 
     Raises pyspark's ParseException for a schema that Spark does not take.
     """
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructType
 
-    decoding = json_decoding(StructType.fromDDL(source.schema), _DECODED, _RAW)
-    return records.where(F.col("value").isNotNull()).select("*", decoding.document, decoding.raw), decoding
+    decoding = decoding_of(source, _DECODED, _RAW)
+    has_value = F.col("value").isNotNull()
+    if source.tombstones is Tombstones.KEEP:
+        return records.select("*", *decoding.prepared), replace(decoding, fits=~has_value | decoding.fits)
+    return records.where(has_value).select("*", *decoding.prepared), decoding
 
 
 def refused_metric(source: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -65,3 +66,63 @@ def _nodes(plan: Any) -> Iterator[Any]:
     children = plan.children()
     for index in range(children.size()):
         yield from _nodes(children.apply(index))
+
+
+def is_delta_table(session: SparkSession, path: str) -> bool:
+    """Whether there is a Delta table at a path, which has a scheme. The session has Delta's jars."""
+    jvm = session._jvm  # noqa: SLF001
+    return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(session._jsparkSession, path))  # noqa: SLF001
+
+
+def delta_transactions(session: SparkSession, path: str) -> tuple[str, dict[str, int]]:
+    """The id of the Delta table at a path, and the last version of each transaction id that it knows, as of now."""
+    jvm = session._jvm  # noqa: SLF001
+    log_class = jvm.org.apache.spark.sql.delta.DeltaLog
+    snapshot = log_class.forTableWithSnapshot(session._jsparkSession, path)._2()  # noqa: SLF001
+    found: dict[str, int] = {}
+    pairs = snapshot.transactions().iterator()
+    while pairs.hasNext():
+        pair = pairs.next()
+        found[str(pair._1())] = int(pair._2())  # noqa: SLF001  # Scala's names
+    return str(snapshot.metadata().id()), found
+
+
+def iceberg_summaries(session: SparkSession, name: str, until: str) -> tuple[str, list[dict[str, str]], bool]:
+    """The id of an Iceberg table, and what its snapshots say of themselves, the newest first, up to one that has the
+    property `until`; and whether all were there to the table's beginning, or that one was found.
+    """
+    table = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
+    table.refresh()
+    snapshot = table.currentSnapshot()
+    found: list[dict[str, str]] = []
+    while snapshot is not None:
+        found.append(dict(snapshot.summary()))
+        parent = snapshot.parentId()
+        if until in found[-1] or parent is None:
+            break
+        snapshot = table.snapshot(parent)
+        if snapshot is None:
+            return str(table.uuid().toString()), found, False
+    return str(table.uuid().toString()), found, True
+
+
+@contextlib.contextmanager
+def iceberg_commit_properties(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
+    """Has commits of Iceberg in the block, on this thread, have these properties in the summary of their snapshot.
+
+    `CommitMetadata.withCommitProperties` takes a Java function, which py4j would call back on another thread of Java.
+    """
+    jvm = session._jvm  # noqa: SLF001
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    kind = jvm.java.lang.Class.forName("org.apache.iceberg.spark.CommitMetadata", True, loader)
+    field = kind.getDeclaredField("COMMIT_PROPERTIES")
+    field.setAccessible(True)
+    of_thread = field.get(None)
+    given = jvm.java.util.HashMap()
+    for name, value in properties.items():
+        given.put(name, value)
+    of_thread.set(given)
+    try:
+        yield
+    finally:
+        of_thread.remove()

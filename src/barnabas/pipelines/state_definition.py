@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas.pipelines.definition import Pipeline, Step
+from barnabas.pipelines.definition import Framing, LakeSink, Pipeline, Sink, Source, Step, Tombstones
 from barnabas.pipelines.sql_steps import is_same_query
 
 STATE_VERSION: Final = 2
@@ -26,17 +26,9 @@ def definition_of(pipeline: Pipeline) -> dict[str, Any]:
     How far ahead of now a row may be is none: who allows more goes on with the state that is there.
     """
     return {
-        "sources": {
-            source.name: {
-                "topic": source.topic,
-                "read": source.read.value,
-                "format": source.format.value,
-                "schema": source.schema,
-            }
-            for source in pipeline.sources
-        },
+        "sources": {source.name: _source(source) for source in pipeline.sources},
         "steps": {step.name: _step(step) for step in pipeline.steps},
-        "sinks": {sink.target: {"from": sink.from_view, "key": list(sink.key)} for sink in pipeline.sinks},
+        "sinks": {sink.target: _sink(sink) for sink in pipeline.sinks},
     }
 
 
@@ -56,7 +48,8 @@ def first_change(pipeline: Pipeline, before: Mapping[str, Any]) -> tuple[str, in
         for name in new:
             if name not in old:
                 return f"{word} {name} was added", lines[part][name]
-            aspects = [key for key in new[name] if key != "schema" and not _is_same(key, old[name], new[name])]
+            keys = {**new[name], **old[name]}
+            aspects = [key for key in keys if key != "schema" and not _is_same(key, old[name], new[name])]
             if aspects:
                 return f"{word} {name} was changed ({', '.join(aspects)})", lines[part][name]
         for name in old:
@@ -74,11 +67,35 @@ def changed_schemas(pipeline: Pipeline, before: Mapping[str, Any]) -> tuple[str,
     )
 
 
+def _source(source: Source) -> dict[str, Any]:
+    """What is as it always was is left out: states that know nothing of it go on."""
+    content = {
+        "topic": source.topic,
+        "read": source.read.value,
+        "format": source.format.value,
+        "schema": source.schema,
+    }
+    if source.tombstones is not Tombstones.DROP:
+        content["tombstones"] = source.tombstones.value
+    if source.framing is not Framing.NONE:
+        content["framing"] = source.framing.value
+    if source.delimiter != ",":
+        content["delimiter"] = source.delimiter
+    return content
+
+
+def _sink(sink: Sink) -> dict[str, Any]:
+    content: dict[str, Any] = {"from": sink.from_view, "key": list(sink.key)}
+    if isinstance(sink, LakeSink) and sink.rows.delete is not None:
+        content["delete"] = sink.rows.delete
+    return content
+
+
 def _step(step: Step) -> dict[str, Any]:
     late = None if step.watermark is None else {"column": step.watermark.column, "delay_ms": step.watermark.delay_ms}
     return {_SQL: step.sql, "watermark": late}
 
 
 def _is_same(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    before, now = old.get(key), new[key]
+    before, now = old.get(key), new.get(key)
     return is_same_query(str(before), str(now)) if key == _SQL else bool(before == now)

@@ -7,6 +7,7 @@ STATE/lock              held by the run under way
       last/VIEW.json    the last line of each query, with its sums
       checkpoints/VIEW/ Spark's, of each query
       outbox/VIEW/      what is to be sent to topics, once (`outbox`)
+      tables/           what tables of Delta Lake and Iceberg have (`lake_sink`)
       logs/             spark.log and jvm.log
 """
 
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
-from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, TopicSink
+from barnabas.pipelines.definition import Pipeline, PipelineError, TableSink, TopicSink
 from barnabas.pipelines.durable_files import sync_tree, write_json
 from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
 
@@ -93,6 +94,11 @@ class StateDirectory:
     def outbox(self, view: str) -> Path:
         """Where batches of the query of a view wait to be sent to topics."""
         return self.directory / "outbox" / view
+
+    @property
+    def table_notes(self) -> Path:
+        """Where it is noted what tables of Delta Lake and Iceberg have (`lake_sink`)."""
+        return self.directory / "tables"
 
     @contextlib.contextmanager
     def locked(self, pipeline: Pipeline) -> Iterator[None]:
@@ -218,6 +224,7 @@ class StateDirectory:
             shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
             if self._has_sent_batches():
                 shutil.rmtree(self.directory / "outbox", ignore_errors=True)
+                shutil.rmtree(self.table_notes, ignore_errors=True)
                 state_id = None
         state_id = state_id or uuid.uuid4().hex
         content = {
@@ -252,7 +259,7 @@ class StateDirectory:
         try:
             text = (self.checkpoint(view) / "offsets" / str(batch_id)).read_text(encoding="utf-8")
             return merged_offsets(json.loads(line) for line in text.splitlines()[2:] if line.startswith("{"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, AttributeError):
             return {}
 
     def sync_checkpoint(self, view: str, since_ns: int) -> None:
@@ -274,7 +281,8 @@ class StateDirectory:
         return {query: line for query, line in found.items() if line is not None}
 
     def _has_sent_batches(self) -> bool:
-        notes = (_read_json(path) for path in self.directory.glob(f"outbox/*/{SENT_NOTE}"))
+        paths = (*self.directory.glob(f"outbox/*/{SENT_NOTE}"), *self.table_notes.glob("*.json"))
+        notes = (_read_json(path) for path in paths)
         return any(note is None or note.get("next_batch") != 0 for note in notes)
 
     def _refuse_other_version(self, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
@@ -290,7 +298,8 @@ class StateDirectory:
 
     def _again(self, pipeline: Pipeline) -> str:
         """What to remove so that everything is computed again, in words."""
-        outputs = [str(sink.directory) for sink in pipeline.sinks if isinstance(sink, ParquetSink)]
+        tables = [sink for sink in pipeline.sinks if isinstance(sink, TableSink)]
+        outputs = [str(sink.directory or sink.target) for sink in tables]
         topics = [sink.topic for sink in pipeline.sinks if isinstance(sink, TopicSink)]
         # The new results replace those of the same key, and compaction keeps the others for ever.
         which = f"topic{'s' if len(topics) > 1 else ''} {' and '.join(topics)}"

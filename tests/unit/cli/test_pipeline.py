@@ -219,7 +219,7 @@ def test_a_check_that_is_told_to_stop_leaves_nothing_behind(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    monkeypatch.setattr("barnabas.pipelines.connector.resolve_connector", lambda *_: ())
+    monkeypatch.setattr("barnabas.pipelines.connector.jars_of", lambda *_: ())
     monkeypatch.setattr("barnabas.pipelines.java.find_java", lambda: None)
 
     @contextlib.contextmanager

@@ -218,7 +218,7 @@ def test_waits_for_another_that_fetches_and_says_so(java: Java) -> None:
 
 
 def test_removes_what_a_killed_one_was_fetching(java: Java) -> None:
-    left = connector.cache_directory().parent / "fetching-killed"
+    left = connector.cache_directory().parent / f"fetching-{connector.cache_directory().name}-killed"
     left.mkdir(parents=True)
     (left / "some.jar").touch()
     resolve(java)

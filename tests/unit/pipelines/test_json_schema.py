@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from barnabas.pipelines import cases, reading
+from barnabas.pipelines import cases, reading, sink_reading, source_reading
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.example import example_text
 from barnabas.pipelines.json_schema import cases_schema, pipeline_schema
@@ -24,6 +24,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "boolean": bool,
     "integer": int,
+    "number": (int, float),
     "null": type(None),
 }
 _KNOWN = {
@@ -121,10 +122,10 @@ def test_every_key_of_the_reading_is_there_and_no_other() -> None:
         schema["sinks"]["items"],
     )
     assert tuple(schema) == reading.PIPELINE_KEYS
-    assert tuple(source["properties"]) == reading.SOURCE_KEYS
+    assert tuple(source["properties"]) == source_reading.SOURCE_KEYS
     assert tuple(step["properties"]) == reading.STEP_KEYS
     assert tuple(step["properties"]["watermark"]["properties"]) == reading.WATERMARK_KEYS
-    assert tuple(sink["properties"]) == reading.SINK_KEYS
+    assert tuple(sink["properties"]) == sink_reading.SINK_KEYS
     of_tests = cases_schema()["properties"]["tests"]["items"]["properties"]
     assert tuple(of_tests) == cases.CASE_KEYS
     assert set(of_tests["given"]["additionalProperties"]["items"]["properties"]) == set(cases.RECORD_KEYS)
@@ -140,7 +141,7 @@ CHANGES = [
     ("    topic: flights\n", ""),
     ("    topic: flights\n", "    topic: a b\n"),
     ("    topic: flights\n", "    topic: flights\n    read: tabel\n"),
-    ("    topic: flights\n", "    topic: flights\n    format: avro\n"),
+    ("    topic: flights\n", "    topic: flights\n    format: parquet\n"),
     ("    topic: flights\n", "    topic: flights\n    on_error: ignore\n"),
     ("    topic: flights\n", "    topic: flights\n    max_records_per_batch: 0\n"),
     ("    topic: flights\n", "    topic: flights\n    max_records_per_batch: '5'\n"),

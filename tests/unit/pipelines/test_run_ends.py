@@ -55,7 +55,7 @@ def test_a_run_that_is_stopped_before_spark_is_up(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
     monkeypatch.setattr(runner, "opened_outboxes", lambda *_: contextlib.nullcontext({}))
-    monkeypatch.setattr(runner, "resolve_connector", told_to_stop)
+    monkeypatch.setattr(runner, "jars_of", told_to_stop)
     pipeline, progress = made_pipeline(tmp_path), Silence()
     ended = run_pipeline(pipeline, OPTIONS, progress, threading.Event())
     assert (ended.was_stopped, ended.batches, ended.rows_in) == (True, 0, 0)

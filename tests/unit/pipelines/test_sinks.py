@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
-from barnabas.pipelines import sinks
-from barnabas.pipelines.definition import Pipeline, PipelineError, Query, TopicSink
+from barnabas.pipelines import parquet_sink, topic_sink
+from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Query, TopicSink
 from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
-from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables
+from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, writers_of
 from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import StateDirectory
@@ -293,11 +294,12 @@ def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
 
     take(pipeline, state, "one")
     finish_batch(state, 0)
-    monkeypatch.setattr(sinks, "write_hidden", write)
+    monkeypatch.setattr(parquet_sink, "write_hidden", write)
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "rename", renamed)
-    query = Query("by_day", (pipeline.sinks[1],))
-    writer = BatchWriter(query, KafkaOptions("host:1"), state, threading.Event())
+    sink = pipeline.sinks[1]
+    assert isinstance(sink, ParquetSink)
+    writer = BatchWriter(Query("by_day", (sink,)), [ParquetWriter(pipeline, sink)], state, threading.Event())
     writer(SimpleNamespace(dtypes=[]), 0)
     hidden = "table/.batch_id=0.being-written"
     steps = ["state/checkpoints/by_day/offsets/0", f"{hidden}/part-0.parquet", hidden, "to batch_id=0", "table"]
@@ -373,11 +375,12 @@ def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
         (directory / "part-0").write_bytes(b"key\nvalue %d\n" % len(notes))
         notes.append("staged")
 
-    monkeypatch.setattr(sinks, "stage_records", stage)
+    monkeypatch.setattr(topic_sink, "stage_records", stage)
     monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
     query = Query("by_day", (sink,))
     exact = QueryOutbox(pipeline, (sink,), outbox)
-    writer = BatchWriter(query, KafkaOptions("host:1"), state, threading.Event(), outbox=exact)
+    writers = writers_of(pipeline, query, KafkaOptions("host:1"), exact)
+    writer = BatchWriter(query, writers, state, threading.Event())
     writer(Frame(notes), 0)
     assert notes == ["staged", "synced", "sent [b'value 0']"]
     # Spark has not noted it: it is computed again, for Spark's state, and nothing is sent.

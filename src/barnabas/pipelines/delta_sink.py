@@ -1,0 +1,80 @@
+"""Delta Lake: a commit names the batch by the table's own transaction ids, which Delta itself writes once (`txn`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+from barnabas.pipelines.definition import GROUP_PREFIX, DeltaSink
+from barnabas.pipelines.lake_marks import TableMarks
+from barnabas.pipelines.spark_internals import delta_transactions, is_delta_table
+from barnabas.pipelines.state_directory import spark_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DELTA_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Of 50 partitions, which is Delta's default for a cluster, each would cost a task with each commit.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""What a session needs for Delta tables."""
+
+_WRITER: Final = "spark.databricks.delta.write.txnAppId"
+_BATCH: Final = "spark.databricks.delta.write.txnVersion"
+_TOLD: Final = "spark.databricks.delta.commitInfo.userMetadata"
+# Delta allows them only with its column mapping, which older readers do not know.
+_NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
+
+
+class DeltaTable:
+    """A table in a directory."""
+
+    title = "Delta"
+    provider = "delta"
+    log_directory = "_delta_log"
+
+    def __init__(self, sink: DeltaSink) -> None:
+        self._path = spark_path(sink.directory)
+
+    @property
+    def name(self) -> str:
+        """The table by its path."""
+        return f"delta.`{self._path.replace('`', '``')}`"
+
+    def refused_names(self, names: Sequence[str]) -> list[str]:
+        """Names with blanks and the like."""
+        return [name for name in names if _NOT_IN_NAMES.intersection(name)]
+
+    def exists(self, session: SparkSession) -> bool:
+        """Whether there is a log."""
+        return is_delta_table(session, self._path)
+
+    def marks(self, session: SparkSession) -> TableMarks:
+        """The transaction ids of pipelines; those of others who write the table are theirs."""
+        table_id, transactions = delta_transactions(session, self._path)
+        ours = {name: version for name, version in transactions.items() if name.startswith(GROUP_PREFIX)}
+        return TableMarks(table_id, ours)
+
+    def append(self, rows: DataFrame, writer: str, batch_id: int, told: str) -> None:
+        """Adds rows in one commit."""
+        options = {"txnAppId": writer, "txnVersion": str(batch_id), "userMetadata": told}
+        rows.write.format("delta").mode("append").options(**options).save(self._path)
+
+    def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
+        """MERGE has no options: it reads settings of the session, which is the query's own."""
+        return _settings(session, {_WRITER: writer, _BATCH: str(batch_id), _TOLD: told})
+
+
+@contextlib.contextmanager
+def _settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            session.conf.unset(name)

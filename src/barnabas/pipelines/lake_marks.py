@@ -1,0 +1,91 @@
+"""Which batches a table has by its own account, compared with what the state knows: no Spark and no files in here.
+
+A commit of a table says which batch of whom it is (Delta: a transaction id; Iceberg: the summary of a snapshot). The
+state notes what it has seen of that, so that a table that was replaced by an older copy, or by another, is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from barnabas.pipelines.definition import GROUP_PREFIX
+from barnabas.pipelines.parquet_table import TableError
+from barnabas.pipelines.state_directory import BatchesDone
+
+
+@dataclass(frozen=True, slots=True)
+class TableMarks:
+    """What a table says: its id, the last batch of each writer, and whether its history goes back to its beginning."""
+
+    table_id: str
+    batches: Mapping[str, int]
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TableNote:
+    """What the state has noted: the table's id, the next batch that it lacks, and the batch that it named last.
+
+    `begin_at` was put there by a person, who has looked at what the table has.
+    """
+
+    table_id: str
+    next_batch: int
+    mark: int = -1
+    begin_at: int | None = None
+
+
+def writer_name(pipeline: str, state_id: str, view: str) -> str:
+    """The writer of a table: a state's query."""
+    return f"{GROUP_PREFIX}{pipeline}-{state_id}-{view}"
+
+
+def settle(note: TableNote | None, marks: TableMarks, writer: str, done: BatchesDone) -> int:
+    """The next batch that the table lacks. Raises TableError where nobody can tell, or where table and state are not of
+    one time.
+    """
+    strangers = sorted(each for each in marks.batches if each != writer)
+    if strangers:
+        raise TableError(
+            f"holds rows that another state has written ({strangers[0]}): remove it to compute everything again, or "
+            "give the table another place"
+        )
+    if note is not None and note.table_id != marks.table_id:
+        raise TableError(
+            "is another table than the one that this state has written to: restore that, or remove the state too to "
+            "compute everything again"
+        )
+    mark = marks.batches.get(writer, -1)
+    if mark > done.begun:
+        raise TableError(
+            f"has batch {mark}, and the state knows of none after {done.begun}, as with an older copy: restore both "
+            "from the same time, or remove both to compute everything again"
+        )
+    if note is not None and note.begin_at is not None:
+        return max(note.begin_at, mark + 1)
+    if note is not None and mark < note.mark:
+        return _without_history(note, marks, done)
+    next_batch = max(mark + 1, 0 if note is None else note.next_batch)
+    if next_batch <= done.finished:
+        raise TableError(
+            f"lacks batch {next_batch}, which the state says was written: restore it, or remove the state too to "
+            "compute everything again"
+        )
+    return next_batch
+
+
+def _without_history(note: TableNote, marks: TableMarks, done: BatchesDone) -> int:
+    """The table does not name the batch that it named before."""
+    if marks.is_whole:
+        raise TableError(
+            f"has no batch {note.mark} any more, as with an older copy: restore it, or remove the state too to compute "
+            "everything again"
+        )
+    if done.begun >= note.next_batch:
+        raise TableError(
+            f"has lost the snapshots that name its batches (they were expired), while batch {done.begun} was cut "
+            "short: see whether its rows are there, and add"
+            f' "begin_at": {done.begun + 1} to the note if so, or "begin_at": {done.begun} if not'
+        )
+    return note.next_batch

@@ -1,0 +1,315 @@
+"""Tables of Delta Lake and Iceberg as sinks: what both have in common. A batch is one commit of the table, which says
+which batch it is; so a batch that is done again is known by what the table itself says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
+from barnabas.pipelines.durable_files import sync_new_files, write_json
+from barnabas.pipelines.lake_marks import TableMarks, TableNote, settle, writer_name
+from barnabas.pipelines.lake_rows import newest_of_keys, table_columns
+from barnabas.pipelines.parquet_table import TableError
+from barnabas.pipelines.sink import Offsets, SinkWriter, Written
+from barnabas.pipelines.spark_internals import columns_parquet_refuses
+from barnabas.pipelines.spark_messages import spark_message
+from barnabas.pipelines.spark_schema import quoted_name
+from barnabas.pipelines.state_directory import StateDirectory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CLOCK_SLACK_NS: Final = 2_000_000_000
+_SOURCE_VIEW: Final = "_barnabas_batch"
+# Whole numbers that a kind of table keeps as a larger one.
+_WIDER: Final = {"tinyint": {"smallint", "int", "bigint"}, "smallint": {"int", "bigint"}, "int": {"bigint"}}
+
+
+class LakeTable(Protocol):
+    """What differs from one kind of table to another."""
+
+    @property
+    def title(self) -> str:
+        """The kind, as people call it."""
+        ...
+
+    @property
+    def provider(self) -> str:
+        """The kind, as Spark calls it."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The table, as Spark's SQL names it."""
+        ...
+
+    @property
+    def log_directory(self) -> str:
+        """Of a table that is a directory, what every such directory has."""
+        ...
+
+    def refused_names(self, names: Sequence[str]) -> list[str]:
+        """The names that no column can have."""
+        ...
+
+    def exists(self, session: SparkSession) -> bool:
+        """Whether the table is there."""
+        ...
+
+    def marks(self, session: SparkSession) -> TableMarks:
+        """What the table says of its batches, as of now."""
+        ...
+
+    def append(self, rows: DataFrame, writer: str, batch_id: int, told: str) -> None:
+        """Adds rows, in one commit that says which batch of whom it is; `told` is kept with it, for people."""
+        ...
+
+    def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
+        """Has the commit of a MERGE in the block say the same."""
+        ...
+
+
+class LakeWriter(SinkWriter):
+    """Writes batches into one table."""
+
+    def __init__(self, pipeline: Pipeline, sink: LakeSink, table: LakeTable) -> None:
+        self._pipeline = pipeline
+        self._sink = sink
+        self._table = table
+        self._state: StateDirectory | None = None
+        self._writer = ""
+        self._next = 0
+        self._began_ns = 0
+        self._held: TableMarks | None = None
+
+    @property
+    def commits_at_once(self) -> bool:
+        """A commit of a table cannot be held back."""
+        return True
+
+    @property
+    def knows_order(self) -> bool:
+        """Of several rows of a key the newest counts."""
+        return True
+
+    def check(self, state: StateDirectory, state_id: str | None) -> None:  # noqa: ARG002
+        """Sees that the directory holds a table of this kind, or nothing; the rest is the table's to say."""
+        directory = self._sink.directory
+        if directory is None:
+            return
+        content = {entry.name for entry in directory.iterdir()} if directory.is_dir() else set()
+        if content and self._table.log_directory not in content:
+            message = f"{directory} holds files that are no {self._table.title} table ({min(content)})"
+            raise self._pipeline.error(f"{message}: give the table its own directory", self._sink.line)
+        if not content and state.batches_done(self._sink.from_view).finished >= 0:
+            raise self._gone()
+
+    def check_rows(self, session: SparkSession, frame: DataFrame) -> None:
+        """Sees that such a table can hold the columns, and that those that the sink names are there."""
+        sink, view = self._sink, self._sink.from_view
+        names = {name.lower() for name in frame.columns}
+        for key, columns, line in (
+            ("delete", (sink.rows.delete,) if sink.rows.delete else (), sink.rows.delete_line),
+            ("newest_by", sink.rows.newest_by, sink.rows.newest_line),
+            ("partition_by", sink.rows.partition_by, sink.rows.partition_line),
+        ):
+            for column in columns:
+                if column.lower() not in names:
+                    have = ", ".join(frame.columns)
+                    raise self._pipeline.error(f"{view} has no column {column} for {key}; it has {have}", line)
+        if sink.rows.delete is not None:
+            kind = {name.lower(): kind for name, kind in frame.dtypes}[sink.rows.delete.lower()]
+            if kind != "boolean":
+                message = f"delete: {sink.rows.delete} is {kind.upper()}, and must be BOOLEAN"
+                raise self._pipeline.error(f"{message}: make it so in a step", sink.rows.delete_line)
+        kept = frame.select(*(quoted_name(name) for name in table_columns(frame, sink)))
+        refused = columns_parquet_refuses(session, kept)
+        if refused:
+            message = f"{self._table.title} cannot hold {', '.join(refused)} of {view}"
+            raise self._pipeline.error(f"{message}: cast it to a type that it can", sink.from_line)
+        wrong = self._table.refused_names(kept.columns)
+        if wrong:
+            message = f"{self._table.title} cannot have a column named {json.dumps(wrong[0])}: rename it in {view}"
+            raise self._pipeline.error(message, sink.from_line)
+
+    def recover(self, frame: DataFrame, state: StateDirectory, state_id: str) -> None:
+        """Makes the table, or its new columns, and finds out which batches it has."""
+        from pyspark.errors import PySparkException
+
+        session, done = frame.sparkSession, state.batches_done(self._sink.from_view)
+        self._state = state
+        self._writer = writer_name(self._pipeline.name, state_id, self._sink.from_view)
+        note = self._read_note()
+        try:
+            if self._table.exists(session):
+                self._fit(session, frame)
+            elif done.finished >= 0 or (note is not None and note.next_batch > 0):
+                raise self._gone()
+            else:
+                session.sql(self._creation(frame))
+            marks = self._table.marks(session)
+        except PySparkException as error:
+            message = f"the {self._table.title} table {self._place} cannot be used: {spark_message(error)}"
+            raise self._pipeline.error(message, self._sink.line) from error
+        try:
+            self._next = settle(note, marks, self._writer, done)
+        except TableError as error:
+            where = f" (the note is {self._note_path})" if "the note" in str(error) else ""
+            raise self._pipeline.error(f"{self._place} {error}{where}", self._sink.line) from error
+        self._write_note(marks, self._next)
+
+    def write(self, frame: DataFrame, batch_id: int) -> Written:
+        """Commits the rows of the batch to the table, unless it has them."""
+        if batch_id < self._next:
+            return Written(is_computed=False, is_held=False)
+        self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
+        session = frame.sparkSession
+        told = json.dumps({"pipeline": self._pipeline.name, "view": self._sink.from_view, "batch": batch_id})
+        types = dict(session.table(self._table.name).dtypes)
+        if not self._sink.key:
+            rows = frame.select(*_columns(frame, types))
+            self._table.append(rows, self._writer, batch_id, told)
+        else:
+            self._merge(frame, types, batch_id, told)
+        self._held = self._table.marks(session)
+        if self._held.batches.get(self._writer) != batch_id:
+            raise PipelineError(
+                f"the commit of batch {batch_id} to {self._place} does not say whose it is (the table says "
+                f"{dict(self._held.batches)}): another run writes it; see that this state has one run, and run it again"
+            )
+        self._next = batch_id + 1
+        return Written(is_computed=True, is_held=True)
+
+    def commit(self, batch_id: int, offsets: Offsets) -> None:  # noqa: ARG002
+        """Brings the commit to the disk, and notes it."""
+        if self._held is None:
+            return
+        if self._sink.directory is not None:
+            sync_new_files(self._sink.directory, self._began_ns)
+        self._write_note(self._held, batch_id + 1)
+        self._held = None
+
+    # Inside.
+
+    def _merge(self, frame: DataFrame, types: Mapping[str, str], batch_id: int, told: str) -> None:
+        """One row of each key, in the place of the former one. MERGE reads them several times."""
+        session = frame.sparkSession
+        rows = newest_of_keys(frame, self._sink)
+        delete = next((name for name in rows.columns if name.lower() == (self._sink.rows.delete or "").lower()), None)
+        kept = rows.select(*_columns(rows, types), *([quoted_name(delete)] if delete else [])).persist()
+        try:
+            kept.createOrReplaceTempView(_SOURCE_VIEW)
+            with self._table.merging(session, self._writer, batch_id, told):
+                session.sql(merge_statement(self._table.name, _SOURCE_VIEW, list(types), self._sink.key, delete))
+        finally:
+            kept.unpersist()
+            session.catalog.dropTempView(_SOURCE_VIEW)
+
+    def _fit(self, session: SparkSession, frame: DataFrame) -> None:
+        """Adds columns that the table lacks. Raises PipelineError for a column that is of another type there."""
+        there = {name.lower(): (name, kind) for name, kind in session.table(self._table.name).dtypes}
+        types = dict(frame.dtypes)
+        missing = []
+        for name in table_columns(frame, self._sink):
+            if name.lower() not in there:
+                missing.append(f"{quoted_name(name)} {types[name]}")
+                continue
+            kind = there[name.lower()][1]
+            if kind != types[name] and kind not in _WIDER.get(types[name], ()):
+                message = f"{self._place} has {name} as {kind}, and {self._sink.from_view} gives {types[name]}"
+                raise self._pipeline.error(f"{message}: cast it in a step, or name another table", self._sink.from_line)
+        if missing:
+            session.sql(f"ALTER TABLE {self._table.name} ADD COLUMNS ({', '.join(missing)})")
+
+    def _creation(self, frame: DataFrame) -> str:
+        types = dict(frame.dtypes)
+        columns = ", ".join(f"{quoted_name(name)} {types[name]}" for name in table_columns(frame, self._sink))
+        by = ", ".join(quoted_name(name) for name in self._sink.rows.partition_by)
+        divided = f" PARTITIONED BY ({by})" if by else ""
+        return f"CREATE TABLE {self._table.name} ({columns}) USING {self._table.provider}{divided}"
+
+    @property
+    def _place(self) -> str:
+        return str(self._sink.directory or self._sink.target.partition(" ")[2])
+
+    def _gone(self) -> PipelineError:
+        message = f"the {self._table.title} table {self._place} is gone, and the state says that batches were written"
+        return self._pipeline.error(
+            f"{message}: restore it, or remove {self._pipeline.state_directory} too to compute everything again",
+            self._sink.line,
+        )
+
+    @property
+    def _note_path(self) -> Path:
+        if self._state is None:
+            raise RuntimeError("the table was not recovered")
+        mark = hashlib.sha256(self._sink.target.encode()).hexdigest()[:16]
+        return self._state.table_notes / f"{mark}.json"
+
+    def _read_note(self) -> TableNote | None:
+        path = self._note_path
+        try:
+            content: Any = json.loads(path.read_text(encoding="utf-8"))
+            begin_at = content.get("begin_at")
+            note = TableNote(
+                str(content["table_id"]),
+                int(content["next_batch"]),
+                int(content["mark"]),
+                None if begin_at is None else int(begin_at),
+            )
+            return note if content["writer"] == self._writer else None
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            message = f"{path} cannot be understood ({error!r}): restore it"
+            raise self._pipeline.error(message, self._pipeline.state_line) from error
+
+    def _write_note(self, marks: TableMarks, next_batch: int) -> None:
+        path = self._note_path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "target": self._sink.target,
+            "writer": self._writer,
+            "table_id": marks.table_id,
+            "next_batch": next_batch,
+            "mark": marks.batches.get(self._writer, -1),
+        }
+        write_json(path, content)
+
+
+def _columns(frame: DataFrame, types: Mapping[str, str]) -> list[Any]:
+    """The table's columns, in its order and its types; those that the frame lacks are null."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    names = {name.lower(): name for name in frame.columns}
+    return [
+        (F.col(quoted_name(names[name.lower()])) if name.lower() in names else F.lit(None)).cast(kind).alias(name)
+        for name, kind in types.items()
+    ]
+
+
+def merge_statement(table: str, source: str, columns: Sequence[str], key: Sequence[str], delete: str | None) -> str:
+    """SQL that has the rows of `source` take the place of those with the same key, or remove them.
+
+    A key may be null.
+    """
+    names = {name.lower(): quoted_name(name) for name in columns}
+    same = " AND ".join(f"t.{names[name.lower()]} <=> s.{names[name.lower()]}" for name in key)
+    all_names = [quoted_name(name) for name in columns]
+    update = ", ".join(f"t.{name} = s.{name}" for name in all_names)
+    values = ", ".join(f"s.{name}" for name in all_names)
+    goes = None if delete is None else f"coalesce(s.{quoted_name(delete)}, false)"
+    clauses = [f"MERGE INTO {table} AS t USING {source} AS s ON {same}"]
+    if goes is not None:
+        clauses.append(f"WHEN MATCHED AND {goes} THEN DELETE")
+    unless = "" if goes is None else f" AND NOT {goes}"
+    clauses.append(f"WHEN MATCHED THEN UPDATE SET {update}")
+    clauses.append(f"WHEN NOT MATCHED{unless} THEN INSERT ({', '.join(all_names)}) VALUES ({values})")  # noqa: S608
+    return "\n".join(clauses)

@@ -1,0 +1,183 @@
+"""The sinks of a pipeline's file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from barnabas.pipelines.definition import (
+    Delivery,
+    DeltaSink,
+    IcebergSink,
+    KeyedRows,
+    OnError,
+    ParquetSink,
+    Pipeline,
+    Sink,
+    TopicSink,
+)
+from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
+from barnabas.pipelines.yaml_positions import Section, Text, nearest
+
+SINKS_MAX: Final = 20
+KEY_COLUMNS_MAX: Final = 50
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
+SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg")
+LAKE_KEYS: Final = ("delete", "newest_by", "partition_by")
+SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *LAKE_KEYS)
+CATALOG_PREFIX: Final = "spark.sql.catalog."
+
+TABLE_NAME: Final = re.compile(r"[A-Za-z_]\w{0,99}(?:\.[A-Za-z_]\w{0,99}){1,5}")
+"""How a table of a catalog is named; everything else is a directory."""
+
+
+_TITLES: Final = {ParquetSink: "Parquet", DeltaSink: "Delta", IcebergSink: "Iceberg"}
+
+
+def sinks_of(document: Section, path: Path, views: Mapping[str, View], spark: Mapping[str, str]) -> tuple[Sink, ...]:
+    """All sinks; `spark` are the settings of Spark that the file has. Raises PipelineError for the first fault."""
+    return tuple(_sink(section, path, views, spark) for section in document.sections("sinks", SINK_KEYS, SINKS_MAX))
+
+
+def _sink(section: Section, path: Path, views: Mapping[str, View], spark: Mapping[str, str]) -> Sink:
+    kinds = [kind for kind in SINK_KINDS if kind in section]
+    if len(kinds) != 1:
+        named = ", ".join(f'"{kind}"' for kind in SINK_KINDS[:-1])
+        raise section.error(f'a sink has one of {named} and "{SINK_KINDS[-1]}": make a sink of each')
+    kind = kinds[0]
+    view, from_line = _view(section, views)
+    key = _columns(section, "key", view)
+    key_line = section.keys.get("key", section.line)
+    if kind != "topic" and "delivery" in section:
+        message = "delivery is for topics: a table has each batch once in any case; remove it"
+        raise section.error(message, section.keys["delivery"])
+    for name in LAKE_KEYS:
+        if name in section and kind not in {"delta", "iceberg"}:
+            raise section.error(f"{name} is for Delta and Iceberg tables: remove it", section.keys[name])
+    if kind == "topic":
+        return _topic_sink(section, view.name, from_line, key, key_line)
+    text = section.text(kind)
+    if kind == "parquet":
+        directory = directory_of(section, path, kind, text)
+        return ParquetSink(directory, view.name, text.line, from_line, key, key_line)
+    rows = _keyed_rows(section, view, key)
+    if kind == "delta":
+        directory = directory_of(section, path, kind, text)
+        return DeltaSink(directory, view.name, text.line, from_line, key, key_line, rows)
+    table = text.value.strip()
+    if TABLE_NAME.fullmatch(table):
+        _refuse_unknown_catalog(section, text, table, spark)
+        return IcebergSink(None, table, view.name, text.line, from_line, key, key_line, rows)
+    directory = directory_of(section, path, kind, text)
+    return IcebergSink(directory, "", view.name, text.line, from_line, key, key_line, rows)
+
+
+def _view(section: Section, views: Mapping[str, View]) -> tuple[View, int]:
+    from_view = section.text("from")
+    view = views.get(from_view.value.lower())
+    if view is None:
+        known = [view.name for view in views.values()]
+        hint = nearest(from_view.value, known) or f"; there are: {', '.join(known)}"
+        raise section.error(f'from "{from_view.value}" is neither a step nor a source{hint}', from_view.line)
+    if not view.is_stream:
+        message = f'"{view.name}" reads tables only: a sink needs a source with `read: stream` somewhere behind it'
+        raise section.error(message, from_view.line)
+    return view, from_view.line
+
+
+def _columns(section: Section, key: str, view: View) -> tuple[str, ...]:
+    """The columns of the view that a key of the section names, each once; none where it is not there."""
+    columns = section.texts(key, KEY_COLUMNS_MAX) if key in section else ()
+    for number, column in enumerate(columns):
+        if column.value.lower() in (earlier.value.lower() for earlier in columns[:number]):
+            raise section.error(f'{key} has "{column.value}" twice', column.line)
+        refuse_unknown_column(section, column, key, view.columns, view.name)
+    return tuple(column.value for column in columns)
+
+
+def _topic_sink(section: Section, view: str, from_line: int, key: tuple[str, ...], key_line: int) -> TopicSink:
+    topic = topic_of(section)
+    if topic.value in INTERNAL_TOPICS:
+        raise section.error(f'"{topic.value}" is an internal topic: write to another', topic.line)
+    delivery = choice_of(section, "delivery", Delivery) if "delivery" in section else Delivery.EXACTLY_ONCE
+    return TopicSink(topic.value, view, topic.line, from_line, key, key_line, delivery)
+
+
+def _keyed_rows(section: Section, view: View, key: tuple[str, ...]) -> KeyedRows:
+    for name in ("delete", "newest_by"):
+        if name in section and not key:
+            message = f"{name} is for tables with a key: add `key`, the columns by which a row is known, or remove it"
+            raise section.error(message, section.keys[name])
+    delete = None
+    if "delete" in section:
+        column = section.text("delete")
+        refuse_unknown_column(section, column, "delete", view.columns, view.name)
+        if column.value.lower() in (name.lower() for name in key):
+            raise section.error(f'"{column.value}" cannot be both in the key and in delete', column.line)
+        delete = column.value
+    return KeyedRows(
+        delete,
+        section.keys.get("delete", section.line),
+        _columns(section, "newest_by", view),
+        section.keys.get("newest_by", section.line),
+        _columns(section, "partition_by", view),
+        section.keys.get("partition_by", section.line),
+    )
+
+
+def _refuse_unknown_catalog(section: Section, text: Text, table: str, spark: Mapping[str, str]) -> None:
+    catalog = table.partition(".")[0]
+    known = sorted(
+        name.removeprefix(CATALOG_PREFIX)
+        for name in spark
+        if name.startswith(CATALOG_PREFIX) and "." not in name.removeprefix(CATALOG_PREFIX)
+    )
+    if catalog not in known:
+        have = f"; there are: {', '.join(known)}" if known else ""
+        message = f'iceberg "{table}" names the catalog {catalog}, which `spark` does not have{have}: add'
+        raise section.error(
+            f"{message} {CATALOG_PREFIX}{catalog}: org.apache.iceberg.spark.SparkCatalog and its settings there, or "
+            f"write ./{table} for a directory",
+            text.line,
+        )
+
+
+def refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
+    """Two sinks of one target, one directory inside another, and a topic that is read and written."""
+    sources = {source.topic: source for source in pipeline.sources}
+    letters = next((source for source in pipeline.sources if source.on_error is OnError.TOPIC), None)
+    if letters is not None and pipeline.letters_topic in sources:
+        message = (
+            f'"{pipeline.letters_topic}" is where the dead letters of this pipeline go, which it would read itself'
+        )
+        line = sources[pipeline.letters_topic].topic_line
+        raise pipeline.error(f"{message}: give it another name, or set `on_error: skip` at each source", line)
+    topics: dict[str, int] = {} if letters is None else {pipeline.letters_topic: letters.line}
+    tables: dict[str, int] = {}
+    directories: dict[Path, tuple[str, int]] = {
+        pipeline.state_directory: ("the state directory", pipeline.state_line),
+    }
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink):
+            if sink.topic in sources:
+                source = sources[sink.topic]
+                message = f'the topic "{sink.topic}" is read as source "{source.name}" (line {source.topic_line})'
+                raise pipeline.error(f"{message}: the pipeline would read what it writes; write to another", sink.line)
+            if sink.topic in topics:
+                message = f'the topic "{sink.topic}" is already written in line {topics[sink.topic]}: write to another'
+                raise pipeline.error(message, sink.line)
+            topics[sink.topic] = sink.line
+            continue
+        if sink.directory is None:
+            if sink.table.lower() in tables:
+                message = f"the table {sink.table} is already written in line {tables[sink.table.lower()]}"
+                raise pipeline.error(f"{message}: write to another", sink.line)
+            tables[sink.table.lower()] = sink.line
+            continue
+        for directory, (what, line) in directories.items():
+            if directory.is_relative_to(sink.directory) or sink.directory.is_relative_to(directory):
+                message = f"{sink.directory} and {what} (line {line}, {directory}) overlap: keep them apart"
+                raise pipeline.error(message, sink.line)
+        directories[sink.directory] = (f"the {_TITLES[type(sink)]} table", sink.line)

@@ -1,0 +1,196 @@
+"""The sources of a pipeline's file: topics, the formats of their records, and where to begin."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Final
+
+from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema
+from barnabas.pipelines.definition import (
+    DELETED_COLUMN,
+    MAX_RECORDS_PER_BATCH_DEFAULT,
+    RECORD_COLUMNS,
+    Column,
+    Framing,
+    OnError,
+    ReadMode,
+    Source,
+    SourceFormat,
+    Starting,
+    StartingPosition,
+    Tombstones,
+)
+from barnabas.pipelines.file_parts import choice_of, directory_of, topic_of
+from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
+from barnabas.pipelines.yaml_positions import Section, Text, nearest
+
+RECORDS_PER_BATCH_LIMIT: Final = 1_000_000_000
+SOURCE_KEYS: Final = (
+    "topic",
+    "read",
+    "format",
+    "schema",
+    "schema_file",
+    "framing",
+    "delimiter",
+    "tombstones",
+    "starting",
+    "max_records_per_batch",
+    "allow_data_loss",
+    "on_error",
+)
+
+_NOT_IN_CSV: Final = frozenset({"ARRAY", "MAP", "STRUCT", "BINARY", "VARIANT"})
+
+
+def source_of(section: Section, name: str, line: int, path: Path) -> Source:
+    """The source of a section. Raises PipelineError for the first thing in it that is wrong."""
+    topic = topic_of(section)
+    form = choice_of(section, "format", SourceFormat) if "format" in section else SourceFormat.JSON
+    _refuse_other_formats(section, form)
+    avro_schema, columns, schema_line = _schema(section, form, path)
+    read = choice_of(section, "read", ReadMode) if "read" in section else ReadMode.STREAM
+    if read is ReadMode.TABLE:
+        for key in ("starting", "max_records_per_batch"):
+            if key in section:
+                message = f"{key} is for streams: a table is read whole when a run starts; take this line out"
+                raise section.error(message, section.keys[key])
+    records_max = MAX_RECORDS_PER_BATCH_DEFAULT
+    if "max_records_per_batch" in section:
+        records_max = section.integer("max_records_per_batch", 1, RECORDS_PER_BATCH_LIMIT)
+    return Source(
+        name=name,
+        topic=topic.value,
+        schema=", ".join(f"{quoted_name(column.name)} {column.type}" for column in columns),
+        columns=columns,
+        line=line,
+        topic_line=topic.line,
+        schema_line=schema_line,
+        read=read,
+        format=form,
+        starting=_starting(section) if "starting" in section else Starting(),
+        max_records_per_batch=records_max,
+        allow_data_loss="allow_data_loss" in section and section.flag("allow_data_loss"),
+        on_error=_on_error(section, read),
+        tombstones=_tombstones(section, read, columns),
+        framing=choice_of(section, "framing", Framing) if "framing" in section else Framing.NONE,
+        avro_schema=avro_schema,
+        delimiter=_delimiter(section) if "delimiter" in section else ",",
+    )
+
+
+def _refuse_other_formats(section: Section, form: SourceFormat) -> None:
+    """Keys that say nothing of this format."""
+    for key, of in (
+        ("framing", SourceFormat.AVRO),
+        ("schema_file", SourceFormat.AVRO),
+        ("delimiter", SourceFormat.CSV),
+    ):
+        if key in section and form is not of:
+            raise section.error(f"{key} is for `format: {of.value}`: remove it", section.keys[key])
+
+
+def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[str, tuple[Column, ...], int]:
+    """The Avro schema, where there is one; the columns, and the line that they come from."""
+    if form is SourceFormat.AVRO:
+        if "schema" in section:
+            message = "records in Avro have the schema that they were written with: name its file in `schema_file`"
+            raise section.error(f"{message}, and remove `schema`", section.keys["schema"])
+        return _schema_of_file(section, path)
+    if form is SourceFormat.RAW and "schema" not in section:
+        return "", (Column("value", "BINARY"),), section.line
+    schema = section.text("schema")
+    columns = _schema_columns(section, schema)
+    for column in columns:
+        kind = re.split(r"[(<]", column.type)[0]
+        if form is SourceFormat.RAW and (len(columns) > 1 or kind not in {"STRING", "BINARY"}):
+            message = "schema: a value as it is makes one column, a STRING or a BINARY"
+            raise section.error(f"{message}, such as `value STRING`", schema.line)
+        if form is SourceFormat.CSV and kind in _NOT_IN_CSV:
+            message = f'schema: a field of CSV is no {kind}: make the column "{column.name}" a STRING'
+            raise section.error(f"{message}, and take it apart in a step", schema.line)
+    return "", columns, schema.line
+
+
+def _schema_of_file(section: Section, path: Path) -> tuple[str, tuple[Column, ...], int]:
+    text = section.text("schema_file")
+    file = directory_of(section, path, "schema_file", text)
+    try:
+        if file.stat().st_size > SCHEMA_BYTES_MAX:
+            raise section.error(f"schema_file {file} has more than {SCHEMA_BYTES_MAX} bytes", text.line)
+        avro_schema, columns = read_avro_schema(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        message = f"schema_file {file} does not exist: it is the .avsc file that the records were written with"
+        raise section.error(message, text.line) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise section.error(f"schema_file {file} cannot be read: {error}", text.line) from error
+    except AvroSchemaError as error:
+        raise section.error(f"schema_file {file} {error}", text.line) from None
+    _refuse_reserved(section, columns, text.line)
+    return avro_schema, columns, text.line
+
+
+def _tombstones(section: Section, read: ReadMode, columns: tuple[Column, ...]) -> Tombstones:
+    chosen = choice_of(section, "tombstones", Tombstones) if "tombstones" in section else Tombstones.DROP
+    if chosen is Tombstones.DROP:
+        return chosen
+    if read is ReadMode.TABLE:
+        message = "tombstones is for streams: in a table a record without a value deletes its key; take this line out"
+        raise section.error(message, section.keys["tombstones"])
+    if DELETED_COLUMN in (column.name.lower() for column in columns):
+        message = f'`tombstones: keep` adds a column "{DELETED_COLUMN}", which the schema has already: rename that'
+        raise section.error(message, section.keys["tombstones"])
+    return chosen
+
+
+def _delimiter(section: Section) -> str:
+    text = section.text("delimiter")
+    value = text.value.replace("\\t", "\t")
+    if len(value) != 1 or value in '"\r\n':
+        raise section.error('delimiter must be one character, such as ";" or "\\t"', text.line)
+    return value
+
+
+def _on_error(section: Section, read: ReadMode) -> OnError:
+    chosen = choice_of(section, "on_error", OnError) if "on_error" in section else None
+    if read is ReadMode.TABLE and chosen not in (None, OnError.FAIL):
+        message = "on_error is for streams: a record that does not fit a table stops the run; take this line out"
+        raise section.error(message, section.keys["on_error"])
+    return chosen or (OnError.FAIL if read is ReadMode.TABLE else OnError.TOPIC)
+
+
+def _schema_columns(section: Section, schema: Text) -> tuple[Column, ...]:
+    try:
+        columns = parse_schema(schema.value)
+    except SchemaError as error:
+        raise section.error(f"schema: {error}", schema.line_at(error.offset)) from None
+    _refuse_reserved(section, columns, schema.line)
+    return columns
+
+
+def _refuse_reserved(section: Section, columns: tuple[Column, ...], line: int) -> None:
+    reserved = {name.lower() for name in RECORD_COLUMNS}
+    for column in columns:
+        if column.name.lower() in reserved:
+            message = f'schema: the column "{column.name}" is added from the record itself: remove it'
+            raise section.error(message, line)
+
+
+def _starting(section: Section) -> Starting:
+    text = section.text("starting", also=("timestamp",))
+    if text.value in {StartingPosition.EARLIEST.value, StartingPosition.LATEST.value}:
+        return Starting(StartingPosition(text.value))
+    try:
+        moment = dt.datetime.fromisoformat(text.value.strip())
+    except ValueError:
+        hint = nearest(text.value, ["earliest", "latest"])
+        message = f'starting "{text.value}" must be earliest, latest or a time such as 2013-01-01T00:00:00Z{hint}'
+        raise section.error(message, text.line) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    timestamp_ms = (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+    if timestamp_ms < 0:
+        raise section.error(f'starting "{text.value}" is before 1970: use earliest', text.line)
+    return Starting(StartingPosition.TIMESTAMP, timestamp_ms)

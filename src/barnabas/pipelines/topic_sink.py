@@ -1,0 +1,108 @@
+"""Topics as sinks: rows as records; at least once by Spark's own sink, exactly once by way of the outbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barnabas.pipelines.definition import Pipeline, TopicSink
+from barnabas.pipelines.sink import Offsets, SinkWriter, Written
+from barnabas.pipelines.sources import KafkaOptions
+from barnabas.pipelines.spark_messages import spark_message
+from barnabas.pipelines.staged_batches import StagedBatch
+from barnabas.pipelines.state_directory import spark_path
+from barnabas.pipelines.topic_outboxes import QueryOutbox
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The bytes of keys are a contract: compaction, and whoever reads, compare them. Left to itself Spark cuts times to
+# milliseconds, so that two groups would share one key.
+_JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
+    """Rows as records of a topic: `value`, and `key` where the sink has one, both JSON objects of all their columns.
+
+    A TIMESTAMP has six digits of a second and its zone, which is Z; nulls are written.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.to_json(F.struct("*"), _JSON_OPTIONS).alias("value")]
+    if sink.key:
+        names = {name.lower(): name for name in frame.columns}
+        key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
+        columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
+    return frame.select(*columns)
+
+
+def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
+    """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
+    no line breaks.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    columns = [F.col("key"), F.col("value")] if sink.key else [F.col("value")]
+    lines = records_of(frame, sink).select(F.concat_ws("\n", *columns))
+    lines.write.mode("overwrite").text(spark_path(directory))
+
+
+class TopicWriter(SinkWriter):
+    """A topic that gets the records of a batch each time that the batch is done."""
+
+    def __init__(self, pipeline: Pipeline, sink: TopicSink, kafka: KafkaOptions | None = None) -> None:
+        """`kafka` is needed where it writes."""
+        self._pipeline = pipeline
+        self._sink = sink
+        self._kafka = kafka
+
+    def check_rows(self, session: SparkSession, frame: DataFrame) -> None:  # noqa: ARG002
+        """Sees that the rows can be written as JSON."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F  # noqa: N812
+
+        try:
+            frame.select(F.to_json(F.struct("*"))).schema  # noqa: B018  # has Spark analyse it
+        except PySparkException as error:
+            message = f"{self._sink.from_view} cannot be written as JSON: {spark_message(error)}"
+            raise self._pipeline.error(message, self._sink.from_line) from error
+
+    def write(self, frame: DataFrame, batch_id: int) -> Written:  # noqa: ARG002
+        """Sends the records, as often as the batch is done."""
+        if self._kafka is None:
+            raise RuntimeError("a topic is written without brokers")
+        options = {**self._kafka.writing, "topic": self._sink.topic}
+        records_of(frame, self._sink).write.format("kafka").options(**options).save()
+        return Written(is_computed=True, is_held=False)
+
+
+class OutboxWriter(SinkWriter):
+    """The topics of a query that get each batch once, all in one transaction. That the outbox was opened is its
+    recovery.
+    """
+
+    def __init__(self, outbox: QueryOutbox) -> None:
+        self._outbox = outbox
+        self._staged: StagedBatch | None = None
+
+    def write(self, frame: DataFrame, batch_id: int) -> Written:
+        """Stages the records, unless they are, or were sent before."""
+        self._staged = None
+        if self._outbox.is_sent(batch_id):
+            return Written(is_computed=False, is_held=False)
+        self._staged = self._outbox.find(batch_id)
+        if self._staged is not None:
+            return Written(is_computed=False, is_held=True)
+        for number, sink in enumerate(self._outbox.sinks):
+            stage_records(frame, sink, self._outbox.being_written(batch_id, number))
+        self._staged = self._outbox.publish(batch_id)
+        return Written(is_computed=True, is_held=True)
+
+    def commit(self, batch_id: int, offsets: Offsets) -> None:  # noqa: ARG002
+        """Sends what is staged."""
+        if self._staged is not None:
+            self._outbox.deliver(self._staged)

@@ -1,0 +1,351 @@
+"""Tables of Delta Lake and Iceberg, written by Spark's own streaming engine: each batch once, whatever ends a run. And
+records that are no JSON.
+
+Files stand for topics, as in tests of pipelines, and one Spark is for all. That a run is killed between the table's
+commit and Spark's own note of it is what the wrapper around the batches' writer does: Spark never hears of its end.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines.case_run import RECORDS_SCHEMA, record_line
+from barnabas.pipelines.cases import GivenRecord
+from barnabas.pipelines.cluster_identity import ClusterIdentity
+from barnabas.pipelines.connector import DELTA, ICEBERG, avro
+from barnabas.pipelines.definition import Pipeline, PipelineError, Query, Source
+from barnabas.pipelines.delta_sink import DELTA_SETTINGS
+from barnabas.pipelines.jar_sets import resolve_jars
+from barnabas.pipelines.java import find_java
+from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order
+from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.session import SparkOptions, spark_session
+from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, settings_of, writers_of
+from barnabas.pipelines.sources import KafkaOptions, decoded, with_document
+from barnabas.pipelines.state_directory import StateDirectory, spark_path
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+
+PIPELINE = """\
+name: flights
+sources:
+  flights: {{topic: flights, schema: "id INT, carrier STRING, op STRING, at TIMESTAMP"}}
+steps:
+  - {{name: changes, sql: "SELECT id, carrier, at, op = 'd' AS gone FROM flights"}}
+sinks:
+  - {{{sink}}}
+"""
+APPENDED = "from: flights, partition_by: carrier"
+KEYED = "from: changes, key: id, delete: gone, newest_by: at"
+KINDS = ("delta", "iceberg")
+Row = dict[str, Any]
+
+
+class KilledError(Exception):
+    """Stands for the end of a run between two of its steps."""
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    directory = tmp_path_factory.mktemp("spark")
+    java = find_java()
+    jars = sum((resolve_jars(each, java, None, print) for each in (avro(), DELTA, ICEBERG)), ())
+    settings = {**DELTA_SETTINGS, "spark.sql.shuffle.partitions": "1"}
+    settings["spark.sql.extensions"] += ",org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    options = SparkOptions(java, jars, directory, "tables", is_short=True, settings=tuple(settings.items()))
+    with spark_session(options) as session:
+        yield session
+
+
+class Runs:
+    """Runs of a pipeline over batches of records, each run in a session of its own, as after a kill."""
+
+    def __init__(self, spark: Any, directory: Path, sink: str) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.records = directory / "records"
+        self.records.mkdir()
+        self._offset = 0
+        self._files = 0
+        self.pipeline = self.having(sink)
+
+    def having(self, sink: str, text: str = PIPELINE) -> Pipeline:
+        path = self.directory / "flights.yaml"
+        path.write_text(text.format(sink=sink))
+        self.pipeline = read_pipeline(path)
+        return self.pipeline
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """One more batch."""
+        path = self.records / f"{self._files:06}.json"
+        with path.open("w") as file:
+            for row in rows:
+                given = GivenRecord(
+                    "flights", str(row.get("id")).encode(), json.dumps(row).encode(), 0, self._offset, 0
+                )
+                file.write(json.dumps(record_line("flights", given)) + "\n")
+                self._offset += 1
+        os.utime(path, (1_000_000 + self._files, 1_000_000 + self._files))
+        self._files += 1
+
+    @property
+    def state(self) -> StateDirectory:
+        return StateDirectory(self.pipeline.state_directory)
+
+    def run(self, *, killed_after: int | None = None) -> None:
+        """To the end of what is there, or to the end of a batch that Spark does not hear of."""
+        pipeline, state, session = self.pipeline, self.state, self.spark.newSession()
+        state.directory.mkdir(parents=True, exist_ok=True)
+        check_tables(pipeline, state, state.check_definition(pipeline)[0])
+        state_id, _ = state.take_definition(pipeline, ClusterIdentity("cluster"))
+
+        def frame_of(source: Source) -> Any:
+            reader = session.readStream.schema(RECORDS_SCHEMA).option("maxFilesPerTrigger", 1)
+            return decoded(reader.json(spark_path(self.records)), source)
+
+        for name, value in settings_of(pipeline).items():
+            if name.startswith("spark.sql.catalog.barnabas"):
+                session.conf.set(name, value)
+        create_views(pipeline, session, frame_of)
+        modes = check_views(pipeline, session)
+        with held_tables(pipeline, state, state_id):
+            for query in pipeline.queries:
+                self._query(session, query, state_id, modes[query.from_view].value, killed_after)
+
+    def _query(self, session: Any, query: Query, state_id: str, mode: str, killed_after: int | None) -> None:
+        writers = writers_of(self.pipeline, query, KafkaOptions("unused:1"))
+        for each in writers:
+            each.recover(rows_to_write(self.pipeline, session, query), self.state, state_id)
+        writer = BatchWriter(query, writers, self.state, threading.Event())
+
+        def write(frame: Any, batch_id: int) -> None:
+            writer(frame, batch_id)
+            if batch_id == killed_after:
+                raise KilledError
+
+        started = (
+            rows_with_order(self.pipeline, session, query)
+            .writeStream.outputMode(mode)
+            .option("checkpointLocation", spark_path(self.state.checkpoint(query.from_view)))
+            .foreachBatch(write)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            started.awaitTermination()
+        except Exception:
+            if writer.error is not None:
+                raise writer.error from None
+            if killed_after is None:
+                raise
+        else:
+            assert killed_after is None
+
+    def table(self) -> list[tuple[Any, ...]]:
+        """The rows, without their times."""
+        (sink,) = self.pipeline.sinks
+        kind, path = sink.target.split(" ", 1)
+        rows = self.spark.newSession().read.format(kind).load(path).drop("at").collect()
+        return sorted((tuple(row) for row in rows), key=lambda row: (row[0] is not None, row))
+
+
+def row(number: int | None, carrier: str = "UA", op: str = "u", minute: int = 0) -> Row:
+    return {"id": number, "carrier": carrier, "op": op, "at": f"2013-01-01T05:{minute:02}:00Z"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_added_once_although_a_run_ends_between_the_commit_and_sparks_note(
+    spark: Any, tmp_path: Path, kind: str
+) -> None:
+    runs = Runs(spark, tmp_path, f"{kind}: 'a table', {APPENDED}")
+    runs.add([row(1), row(2, "DL")])
+    runs.add([row(3)])
+    runs.run(killed_after=1)
+    expected = [(1, "UA", "u"), (2, "DL", "u"), (3, "UA", "u")]
+    assert runs.table() == expected
+    assert runs.state.batches_done("flights").finished == 0
+    # Also where the note of the state, which comes after the commit, was not written any more.
+    for note in runs.state.table_notes.iterdir():
+        content = json.loads(note.read_text())
+        note.write_text(json.dumps({**content, "next_batch": 1, "mark": 0}))
+    runs.run()
+    assert runs.table() == expected
+    assert runs.state.batches_done("flights").finished == 1
+    runs.add([])
+    runs.add([row(4)])
+    runs.run()
+    runs.run()
+    assert runs.table() == [*expected, (4, "UA", "u")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_key_has_its_newest_row_and_goes_with_its_deletion(spark: Any, tmp_path: Path, kind: str) -> None:
+    runs = Runs(spark, tmp_path, f"{kind}: table, {KEYED}")
+    runs.add([row(1, minute=1), row(2), row(3), row(1, "old", minute=0), row(None, "no id")])
+    runs.add([row(2, op="d"), row(1, "DL"), row(4, op="d"), row(5, minute=1, op="d"), row(5, "again", minute=2)])
+    runs.run(killed_after=1)
+    expected = [(None, "no id"), (1, "DL"), (3, "UA"), (5, "again")]
+    assert runs.table() == expected
+    runs.run()
+    assert runs.table() == expected
+    runs.add([row(5, op="d"), row(None, "still none")])
+    runs.run()
+    assert runs.table() == [(None, "still none"), (1, "DL"), (3, "UA")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_gives_the_last_record_of_a_key_and_a_column_more(spark: Any, tmp_path: Path, kind: str) -> None:
+    runs = Runs(spark, tmp_path, f"{kind}: table, from: flights, key: id")
+    runs.add([row(1, "UA"), row(1, "DL"), row(2, "UA")])
+    runs.run()
+    assert runs.table() == [(1, "DL", "u"), (2, "UA", "u")]
+    wider = PIPELINE.replace("at TIMESTAMP", "at TIMESTAMP, seats BIGINT")
+    runs.having(f"{kind}: table, from: flights, key: id", wider)
+    runs.add([{**row(1, "AA"), "seats": 100}])
+    runs.run()
+    assert runs.table() == [(1, "AA", "u", 100), (2, "UA", "u", None)]
+    runs.having(f"{kind}: table, from: flights, key: id", PIPELINE.replace("id INT", "id STRING"))
+    with pytest.raises(PipelineError, match=r"has id as int, and flights gives string: cast it in a step"):
+        runs.run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_and_a_state_of_different_times_are_refused(spark: Any, tmp_path: Path, kind: str) -> None:
+    runs = Runs(spark, tmp_path, f"{kind}: table, {APPENDED}")
+    runs.add([row(1)])
+    runs.run()
+    shutil.copytree(tmp_path / "table", tmp_path / "older")
+    shutil.copytree(runs.state.directory, tmp_path / "older state")
+    runs.add([row(2)])
+    runs.run()
+    table, state = tmp_path / "table", runs.state.directory
+    shutil.copytree(table, tmp_path / "newer")
+    shutil.copytree(state, tmp_path / "newer state")
+
+    def place(of_table: str | None, of_state: str | None) -> None:
+        for there, what in ((table, of_table), (state, of_state)):
+            shutil.rmtree(there, ignore_errors=True)
+            if what is not None:
+                shutil.copytree(tmp_path / what, there)
+
+    place("older", "newer state")
+    with pytest.raises(PipelineError, match=r"yaml:7: \S+ has no batch 1 any more, as with an older copy"):
+        runs.run()
+    place("newer", "older state")
+    with pytest.raises(PipelineError, match="has batch 1, and the state knows of none after 0"):
+        runs.run()
+    place("newer", None)
+    with pytest.raises(PipelineError, match="holds rows that another state has written"):
+        runs.run()
+    place(None, "newer state")
+    with pytest.raises(PipelineError, match=r"table \S+ is gone, and the state says that batches were written"):
+        runs.run()
+    place("newer", "newer state")
+    runs.add([row(3)])
+    runs.run()
+    assert [number for number, *_ in runs.table()] == [1, 2, 3]
+
+
+def varint(number: int) -> bytes:
+    """A whole number as Avro writes it."""
+    left, written = number << 1 if number >= 0 else (-number << 1) - 1, b""
+    while left > 0x7F:
+        written, left = written + bytes([left & 0x7F | 0x80]), left >> 7
+    return written + bytes([left])
+
+
+def text(value: str) -> bytes:
+    return varint(len(value.encode())) + value.encode()
+
+
+def read(spark: Any, directory: Path, source: str, values: Sequence[bytes | None]) -> list[tuple[Any, ...]]:
+    """For each value whether it fits, and, if so, its columns; by way of a pipeline's file."""
+    path = directory / "one.yaml"
+    path.write_text(f"name: one\nsources:\n  s: {{topic: t, {source}}}\nsinks: [{{topic: o, from: s}}]\n")
+    (found,) = read_pipeline(path).sources
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    records = [(None, value, "t", 0, offset, None) for offset, value in enumerate(values)]
+    rows, decoding = with_document(spark.createDataFrame(records, columns), found)
+    kept = [column.alias(name) for name, column in decoding.columns.items()]
+    told = rows.select("offset", decoding.fits.alias("fits"), *kept).orderBy("offset").collect()
+    return [tuple(row)[2:] if row.fits else () for row in told]
+
+
+AVRO = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "carrier", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "fare", "type": {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}},
+        {"name": "stops", "type": {"type": "array", "items": "string"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+    ],
+}
+
+
+def test_a_value_is_one_avro_record_to_the_byte(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "flight.avsc").write_text(json.dumps(AVRO))
+    whole = b"".join(
+        [
+            varint(-7) + varint(1) + text("UA") + varint(1_357_016_400_123),
+            varint(2) + (1234).to_bytes(2, "big") + varint(2) + text("JFK") + text("") + varint(0) + varint(1),
+        ]
+    )
+    row = (-7, "UA", dt.datetime.fromisoformat("2013-01-01T05:00:00.123"), decimal.Decimal("12.34"), ["JFK", ""], "B")
+    broken = [
+        whole + b"\0",
+        whole[:-1],
+        b"",
+        whole + bytes(16),
+        varint(7) + varint(5) + whole,
+        # It says that gigabytes follow, which nobody may ask memory for.
+        varint(7) + varint(1) + varint(2_000_000_000),
+        whole[:-9] + varint(2**40),
+    ]
+    source = "format: avro, schema_file: flight.avsc"
+    assert read(spark, tmp_path, source, [whole, *broken, None]) == [row, *[()] * len(broken)]
+    framed = [b"\0\0\0\0\7" + whole, b"\1\0\0\0\7" + whole, b"\0\0\0", b"\0\0\0\0\7", whole]
+    assert read(spark, tmp_path, f"{source}, framing: confluent", framed) == [row, (), (), (), ()]
+
+
+def test_a_value_is_one_line_of_csv_and_each_field_what_its_type_says(spark: Any, tmp_path: Path) -> None:
+    schema = "a INT, b DOUBLE, c DECIMAL(5, 2), d DATE, e TIMESTAMP, f STRING, g BOOLEAN"
+    source = f'format: csv, delimiter: ";", schema: "{schema}"'
+    lines = {
+        '1;2.5;1.10;2013-01-01;2013-01-01T06:00:00+01:00;"a ""b"";c";true\r\n': (
+            1,
+            2.5,
+            decimal.Decimal("1.10"),
+            dt.date(2013, 1, 1),
+            dt.datetime.fromisoformat("2013-01-01T05:00:00"),
+            'a "b";c',
+            True,
+        ),
+        ";-Infinity;;;;;FALSE": (None, float("-inf"), None, None, None, None, False),
+        ';;;;;"";': (None,) * 7,
+    }
+    broken = ["1;2;3", "1;;;;;;;", "1;;;;;;\n2;;;;;;", "x;;;;;;", " 1;;;;;;", "99999999999;;;;;;", ";1e400;;;;;", ""]
+    broken += [";;1.234;;;;", ";;12345.00;;;;", ";;;2013-13-01;;;", ";;;2013;;;", ";;;;12:30;;", ";;;;;;yes"]
+    assert read(spark, tmp_path, source, [line.encode() for line in lines]) == list(lines.values())
+    given = [*(line.encode() for line in broken), b";;;;;\xff;"]
+    assert read(spark, tmp_path, source, given) == [()] * len(given)
+
+
+def test_a_value_is_taken_as_it_is_and_records_without_one_are_rows_for_who_asks(spark: Any, tmp_path: Path) -> None:
+    values = [b"\xff\0", b"text", None]
+    assert read(spark, tmp_path, "format: raw", values) == [(b"\xff\0",), (b"text",)]
+    assert read(spark, tmp_path, 'format: raw, schema: "v STRING"', values) == [(), ("text",)]
+    keeping = 'format: raw, schema: "v STRING", tombstones: keep'
+    assert read(spark, tmp_path, keeping, values) == [(), ("text",), (None,)]

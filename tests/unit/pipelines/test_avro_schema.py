@@ -1,0 +1,95 @@
+"""Avro's schemas as columns of Spark's types, and what cannot be such, said in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines.avro_schema import AvroSchemaError, read_avro_schema
+from barnabas.pipelines.definition import Column
+
+
+def record(*types: Any, **more: Any) -> str:
+    fields = [{"name": f"c{number}", "type": kind} for number, kind in enumerate(types)]
+    return json.dumps({"type": "record", "name": "R", "fields": fields, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("boolean", "BOOLEAN"),
+        (["null", "long"], "BIGINT"),
+        (["string"], "STRING"),
+        (["int", "null", "long"], "BIGINT"),
+        (["float", "double"], "DOUBLE"),
+        (["int", "string"], "STRUCT<`member0`: INT, `member1`: STRING>"),
+        ({"type": "int", "logicalType": "date"}, "DATE"),
+        ({"type": "long", "logicalType": "timestamp-micros"}, "TIMESTAMP"),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, "TIMESTAMP_NTZ"),
+        # Spark reads those that it does not know as what is beneath.
+        ({"type": "int", "logicalType": "time-millis"}, "INT"),
+        ({"type": "string", "logicalType": "uuid"}, "STRING"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}, "DECIMAL(10, 2)"),
+        (
+            {"type": "fixed", "name": "D", "size": 8, "logicalType": "decimal", "precision": 5},
+            "DECIMAL(5, 0)",
+        ),
+        ({"type": "fixed", "name": "F", "size": 8}, "BINARY"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "STRING"),
+        ({"type": "array", "items": ["null", "bytes"]}, "ARRAY<BINARY>"),
+        ({"type": "map", "values": {"type": "array", "items": "int"}}, "MAP<STRING, ARRAY<INT>>"),
+        (
+            {"type": "record", "name": "I", "fields": [{"name": "a b", "type": "int"}]},
+            "STRUCT<`a b`: INT>",
+        ),
+    ],
+)
+def test_types_are_those_that_spark_reads(kind: Any, expected: str) -> None:
+    _, columns = read_avro_schema(record(kind))
+    assert columns == (Column("c0", expected),)
+
+
+def test_names_are_found_in_their_namespace() -> None:
+    inner = {"type": "record", "name": "other.I", "fields": [{"name": "a", "type": "E"}]}
+    outer = {"type": "enum", "name": "other.E", "symbols": ["A"]}
+    _, columns = read_avro_schema(record(outer, inner, "other.I", namespace="here"))
+    assert [column.type for column in columns] == ["STRING", "STRUCT<`a`: STRING>", "STRUCT<`a`: STRING>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('"string"', "is not the schema of a record"),
+        ("[1]", "is not the schema of a record"),
+        (record(), "has no fields"),
+        (record("unknown"), 'names a type "unknown" that it does not define'),
+        (record(["null", "R"]), 'has a record "R" that contains itself'),
+        (record(7), "has a type that is none: 7"),
+        (record({"type": 7}), "has a type that is none"),
+        (record({"type": "bytes", "logicalType": "decimal"}), "has a decimal without a precision"),
+        (record({"type": "bytes", "logicalType": "decimal", "precision": 39}), "has a decimal of 39 digits"),
+        (record({"type": "array"}), "has a type that is none: null"),
+        ('{"type": "record", "name": "R", "fields": [{"name": "a"}]}', "has a field without name and type"),
+        ('{"type": "record", "name": "R", "fields": {}}', "without a list of up to 1000 fields"),
+        ('{"type": "record", "fields": []}', "has a type without a name"),
+        (
+            '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"A","type":"int"}]}',
+            "differ by case at most",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, message: str) -> None:
+    with pytest.raises(AvroSchemaError, match=message):
+        read_avro_schema(text)
+
+
+def test_the_depth_is_bounded() -> None:
+    kind: Any = "int"
+    for _ in range(30):
+        kind = {"type": "array", "items": kind}
+    with pytest.raises(AvroSchemaError, match="is deeper than 20 levels"):
+        read_avro_schema(record(kind))
