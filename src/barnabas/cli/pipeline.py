@@ -216,6 +216,69 @@ def run(
     sys.exit(_status_of(summary, once))
 
 
+@command.command(name="table")
+@click.argument("topic")
+@click.argument("table")
+@click.option(
+    "--kind",
+    type=click.Choice(("delta", "iceberg", "parquet")),
+    default="delta",
+    show_default=True,
+    help="What TABLE is: a directory, or for Iceberg also catalog.namespace.table.",
+)
+@click.option(
+    "--key",
+    multiple=True,
+    metavar="COLUMN",
+    help="One row for each value of this column; may be repeated. _key is the record's: then tombstones delete.",
+)
+@click.option(
+    "--schema", metavar="DDL", help="Columns, as in a pipeline; found in a sample of the records if left out."
+)
+@click.option("--schema-file", type=click.Path(path_type=Path), metavar="AVSC", help="The schema of records in Avro.")
+@click.option("--confluent", is_flag=True, help="Records in Avro have the five bytes of a schema registry before them.")
+@click.option("--csv", "is_csv", is_flag=True, help="Records are lines of CSV; needs --schema.")
+@click.option("--partition-by", multiple=True, metavar="COLUMN", help="Divide a table that is made; may be repeated.")
+@click.option(
+    "--file", "path", type=click.Path(path_type=Path), metavar="FILE", help="The pipeline's file; TOPIC.table.yaml."
+)
+@click.option("--once", is_flag=True, help="Process what is in the topic now, then end.")
+@addresses_option
+@jars_option
+@json_option
+def table(
+    topic: str,
+    table: str,
+    kind: str,
+    key: tuple[str, ...],
+    schema: str | None,
+    schema_file: Path | None,
+    confluent: bool,
+    is_csv: bool,
+    partition_by: tuple[str, ...],
+    path: Path | None,
+    once: bool,
+    bootstrap: str,
+    jars_directory: Path | None,
+    as_json: bool,
+) -> None:
+    """Keep TABLE in step with TOPIC, until Ctrl-C or with --once to the end of what is there.
+
+    Writes a pipeline into FILE, with the schema that it finds in a sample, unless FILE is there, and runs it: the same
+    command goes on where the last one ended. Without --key each record is a row; with it, one row for each key.
+    """
+    with _exiting():
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        from barnabas.cli.pipeline_table import SourceOptions, written_file
+
+        source = SourceOptions(schema, schema_file, is_confluent=confluent, is_csv=is_csv)
+        file = written_file(topic, table, kind, key, partition_by, source, path, bootstrap)
+        summary = _run(file, bootstrap, jars_directory, once=once, as_json=as_json, stores=once)
+    sys.exit(_status_of(summary, once))
+
+
 @command.command(name="status")
 @file_argument
 @addresses_option

@@ -1,0 +1,120 @@
+"""`barnabas pipeline table`: the pipeline of a topic's table, written once, with a schema found in a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from barnabas.cli.connection import CommandError, ask_cluster
+from barnabas.cli.output import counted, say
+from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.schema_inference import infer_schema
+from barnabas.pipelines.sink_reading import TABLE_NAME
+from barnabas.pipelines.table_file import TablePlan, path_of_table, refuse_other_plan, table_text
+
+if TYPE_CHECKING:
+    from barnabas.client.client import Client
+    from barnabas.pipelines.cases import GivenRecord
+
+SAMPLE_RECORDS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What the command says of the records; a schema in DDL, or a file of Avro's, or neither."""
+
+    schema: str | None = None
+    schema_file: Path | None = None
+    is_confluent: bool = False
+    is_csv: bool = False
+
+
+def written_file(
+    topic: str,
+    table: str,
+    kind: str,
+    key: Sequence[str],
+    partition_by: Sequence[str],
+    source: SourceOptions,
+    path: Path | None,
+    bootstrap: str,
+) -> Path:
+    """The file of the pipeline, written where it is not there. Raises PipelineError, CommandError, and leaves no file
+    that cannot be read.
+    """
+    _refuse_contradictions(source)
+    file = path_of_table(topic) if path is None else path
+    # What is no directory of this machine is the reading's to take or to refuse.
+    is_elsewhere = "://" in table or (kind == "iceberg" and TABLE_NAME.fullmatch(table) is not None)
+    place = table if is_elsewhere else _from(file, Path(table))
+    plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source))
+    if file.exists():
+        refuse_other_plan(plan, read_pipeline(file))
+        return file
+    text = table_text(plan, _schema(plan, source, file, bootstrap))
+    try:
+        file.write_text(text, encoding="utf-8")
+    except FileNotFoundError:
+        raise PipelineError(f"the directory {file.parent} does not exist: create it first") from None
+    except OSError as error:
+        raise PipelineError(f"{file} cannot be written: {error.strerror}; name another by --file") from None
+    try:
+        read_pipeline(file)
+    except PipelineError:
+        file.unlink(missing_ok=True)
+        raise
+    say(f"{file} is written: the pipeline of this table; the same command goes on with it")
+    return file
+
+
+def _refuse_contradictions(source: SourceOptions) -> None:
+    if source.schema is not None and source.schema_file is not None:
+        raise CommandError("--schema and --schema-file say the same: give one of them")
+    if source.is_csv and source.schema is None:
+        raise CommandError("lines of CSV have no names: say their columns by --schema 'name TYPE, name TYPE'")
+    if source.is_csv and source.is_confluent:
+        raise CommandError("--confluent is for records in Avro, and --csv for lines of CSV: give one of them")
+    if source.is_confluent and source.schema_file is None:
+        raise CommandError("records in Avro need the schema that they were written with: --schema-file AVSC")
+
+
+def _more(source: SourceOptions) -> tuple[tuple[str, str], ...]:
+    if source.schema_file is not None:
+        return (("format", "avro"), *([("framing", "confluent")] if source.is_confluent else []))
+    return (("format", "csv"),) if source.is_csv else ()
+
+
+def _schema(plan: TablePlan, source: SourceOptions, file: Path, bootstrap: str) -> tuple[str, str]:
+    """The key of the source that says what its columns are, and its value."""
+    if source.schema_file is not None:
+        return "schema_file", _from(file, source.schema_file)
+    if source.schema is not None:
+        return "schema", source.schema
+    found = infer_schema(record.value for record in _sample(plan.topic, bootstrap))
+    if found is None:
+        raise CommandError(
+            f"no record of the topic {plan.topic} is a JSON object that could tell the columns: give them by --schema"
+            " 'name TYPE, name TYPE', or for Avro by --schema-file"
+        )
+    for note in found.notes:
+        say(f"warning: {note}")
+    say(f"the schema, from {counted(found.records, 'record')}: {found.schema}")
+    return "schema", found.schema
+
+
+def _from(file: Path, path: Path) -> str:
+    """A path of the command line as the pipeline's file has it, whose paths are from where that is."""
+    inner, beside = path.resolve(), file.resolve().parent
+    return f"./{inner.relative_to(beside)}" if inner.is_relative_to(beside) else str(inner)
+
+
+def _sample(topic: str, bootstrap: str) -> Sequence[GivenRecord]:
+    from barnabas.cli.pipeline_dev import sample
+
+    async def read(client: Client) -> Sequence[GivenRecord]:
+        return await sample(client, topic, SAMPLE_RECORDS)
+
+    return ask_cluster(bootstrap, read)

@@ -1,0 +1,132 @@
+"""A schema for records in JSON, found in a sample of them. It is written into a file and stays what it is: what comes
+later and does not fit is told, and does not change the types of a table behind its readers' backs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas.pipelines.definition import DELETED_COLUMN, RECORD_COLUMNS
+from barnabas.pipelines.spark_schema import COLUMNS_MAX, quoted_name
+
+_DEPTH_MAX: Final = 10
+_LONG_MIN: Final = -(2**63)
+_LONG_MAX: Final = 2**63 - 1
+_DECIMAL_DIGITS_MAX: Final = 38
+_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+]\d{2}:\d{2})", re.ASCII)
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEXT: Final = "STRING"
+
+
+@dataclass(frozen=True, slots=True)
+class InferredSchema:
+    """The schema in Spark's DDL, of how many records of the sample, and what was left out of it, in words."""
+
+    schema: str
+    records: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What was seen at one place: names of types that hold no others, the fields of objects, the elements of arrays."""
+
+    leaves: set[str] = field(default_factory=set)
+    fields: dict[str, _Kind] | None = None
+    elements: _Kind | None = None
+
+
+def infer_schema(values: Iterable[bytes | None]) -> InferredSchema | None:
+    """The schema of those values that are JSON objects; None where none is one that has fields."""
+    root, records, others = _Kind(fields={}), 0, 0
+    for value in values:
+        if value is None:
+            continue
+        try:
+            content = json.loads(value)
+        except (ValueError, RecursionError):
+            content = None
+        if isinstance(content, dict):
+            records += 1
+            _see(root, content, 0)
+        else:
+            others += 1
+    notes = [f"{others} records of the sample are no JSON objects, and are letters"] if others else []
+    columns: dict[str, str] = {}
+    taken = {name.lower() for name in (*RECORD_COLUMNS, DELETED_COLUMN)}
+    for name, kind in (root.fields or {}).items():
+        if name.lower() in taken or len(columns) == COLUMNS_MAX or not name:
+            notes.append(f'the field "{name}" is left out: its name is taken, or there are too many')
+            continue
+        taken.add(name.lower())
+        columns[name] = _type(kind)
+    if not columns:
+        return None
+    ddl = ", ".join(
+        f"{name if _PLAIN_NAME.fullmatch(name) else quoted_name(name)} {of}" for name, of in columns.items()
+    )
+    return InferredSchema(ddl, records, tuple(notes))
+
+
+def _see(kind: _Kind, value: object, depth: int) -> None:
+    if value is None:
+        return
+    if isinstance(value, dict) and value and depth < _DEPTH_MAX:
+        kind.fields = {} if kind.fields is None else kind.fields
+        for name, inner in value.items():
+            if name in kind.fields or len(kind.fields) < COLUMNS_MAX:
+                _see(kind.fields.setdefault(name, _Kind()), inner, depth + 1)
+    elif isinstance(value, list) and depth < _DEPTH_MAX:
+        kind.elements = _Kind() if kind.elements is None else kind.elements
+        for inner in value:
+            _see(kind.elements, inner, depth + 1)
+    else:
+        kind.leaves.add(_leaf(value))
+
+
+def _leaf(value: object) -> str:
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        if _LONG_MIN <= value <= _LONG_MAX:
+            return "BIGINT"
+        return f"DECIMAL({_DECIMAL_DIGITS_MAX}, 0)" if abs(value) < 10**_DECIMAL_DIGITS_MAX else _TEXT
+    if isinstance(value, float):
+        return "DOUBLE"
+    return "TIMESTAMP" if isinstance(value, str) and _is_time(value) else _TEXT
+
+
+def _is_time(value: str) -> bool:
+    """Whether it is a time with its zone: anything less may be something else."""
+    if not _TIME.fullmatch(value):
+        return False
+    try:
+        dt.datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _type(kind: _Kind) -> str:
+    """The type that takes all that was seen; a STRING takes any value, as the text that it is in JSON."""
+    seen = [kind.fields is not None, kind.elements is not None, bool(kind.leaves)]
+    if sum(seen) != 1:
+        return _TEXT
+    if kind.fields is not None:
+        names = {name.lower() for name in kind.fields}
+        if len(names) != len(kind.fields) or "" in names:
+            return _TEXT
+        inner = ", ".join(f"{quoted_name(name)}: {_type(each)}" for name, each in kind.fields.items())
+        return f"STRUCT<{inner}>"
+    if kind.elements is not None:
+        return f"ARRAY<{_type(kind.elements)}>"
+    if len(kind.leaves) == 1:
+        return next(iter(kind.leaves))
+    if kind.leaves <= {"BIGINT", f"DECIMAL({_DECIMAL_DIGITS_MAX}, 0)"}:
+        return f"DECIMAL({_DECIMAL_DIGITS_MAX}, 0)"
+    return "DOUBLE" if kind.leaves == {"BIGINT", "DOUBLE"} else _TEXT

@@ -1,0 +1,121 @@
+"""`barnabas pipeline table`: the file that it writes, once, and what it refuses. Brokers and Spark are played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from barnabas.cli import pipeline as commands
+from barnabas.cli import pipeline_table
+from barnabas.pipelines.cases import GivenRecord
+from barnabas.pipelines.definition import DeltaSink, Framing, IcebergSink, SourceFormat, Tombstones
+from barnabas.pipelines.progress import RunSummary
+from barnabas.pipelines.reading import read_pipeline
+
+VALUE = b'{"id": 1, "carrier": "UA", "at": "2013-01-01T05:00:00Z"}'
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files of the pipelines that were run."""
+    files: list[Path] = []
+
+    def run(path: Path, *_: object, **__: object) -> RunSummary:
+        files.append(path)
+        return RunSummary("x", False, 0, 0, 0, 0, {}, 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(commands, "_run", run)
+    monkeypatch.setattr(pipeline_table, "_sample", lambda *_: [GivenRecord("", None, VALUE, 0, 0, 0)])
+    return files
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(commands.command, ["table", *arguments], catch_exceptions=False)
+
+
+def test_a_topic_becomes_a_table_with_the_schema_of_a_sample(ran: list[Path], tmp_path: Path) -> None:
+    result = call("flights", "out/flights", "--once")
+    assert (result.exit_code, ran) == (0, [Path("flights.table.yaml")])
+    assert "the schema, from 1 record: id BIGINT, carrier STRING, at TIMESTAMP" in result.output
+    pipeline = read_pipeline(ran[0])
+    (source,), (sink,) = pipeline.sources, pipeline.sinks
+    assert (pipeline.name, source.topic, source.tombstones) == ("flights-table", "flights", Tombstones.DROP)
+    assert isinstance(sink, DeltaSink)
+    assert (sink.directory, sink.from_view, sink.key) == (tmp_path / "out" / "flights", "records", ())
+    # The same again goes on with the file, whatever the records are by now.
+    before = ran[0].read_text()
+    assert call("flights", "out/flights").exit_code == 0
+    assert (ran[0].read_text(), len(ran)) == (before, 2)
+
+
+def test_a_compacted_topic_becomes_a_table_whose_rows_go_with_their_keys(ran: list[Path]) -> None:
+    assert call("flights", "t", "--kind", "iceberg", "--key", "_key", "--partition-by", "carrier").exit_code == 0
+    (source,), (sink,) = read_pipeline(ran[0]).sources, read_pipeline(ran[0]).sinks
+    assert source.tombstones is Tombstones.KEEP
+    assert isinstance(sink, IcebergSink)
+    assert sink.key == ("_key",)
+    assert (sink.rows.delete, sink.rows.partition_by) == ("_deleted", ("carrier",))
+
+
+def test_records_in_avro_have_the_schema_of_a_file(ran: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "f.avsc").write_text('{"type":"record","name":"F","fields":[{"name":"yes","type":"int"}]}')
+    file = str(tmp_path / "inner" / "t.yaml")
+    result = call("flights", "t", "--schema-file", "f.avsc", "--confluent", "--key", "yes", "--file", file)
+    assert result.exit_code == 0, result.output
+    (source,), (sink,) = read_pipeline(ran[0]).sources, read_pipeline(ran[0]).sinks
+    assert (source.format, source.framing) == (SourceFormat.AVRO, Framing.CONFLUENT)
+    # The table is where the command was given, and not beside the file.
+    assert isinstance(sink, DeltaSink)
+    assert (sink.directory, sink.key, sink.rows.delete) == (tmp_path / "t", ("yes",), None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["flights", "t", "--csv"], "lines of CSV have no names: say their columns by --schema"),
+        (["flights", "t", "--confluent"], "need the schema that they were written with: --schema-file AVSC"),
+        (["flights", "t", "--schema", "a INT", "--schema-file", "x"], "say the same: give one of them"),
+        (["flights", "t", "--csv", "--schema", "a INT", "--confluent"], "give one of them"),
+        (["flights", "t", "--schema", "a INTT"], '"INTT" is not a type; did you mean "INT"?'),
+        (["flights", "t", "--key", "idd"], 'key "idd" is not a column of records; did you mean "id"'),
+        (["flights", "t", "--schema-file", "none.avsc"], "none.avsc does not exist"),
+        (["fl ights", "t"], '"fl ights" cannot be a topic'),
+        (["flights", "s3://bucket/t"], '"s3://bucket/t" must be a directory of this machine'),
+        (["flights", "t", "--file", "none/x.yaml"], "the directory none does not exist: create it first"),
+        (["flights", "a.b.c", "--kind", "iceberg"], "names the catalog a, which `spark` does not have"),
+        (["flights", "t", "--kind", "parquet", "--partition-by", "id"], "partition_by is for Delta and Iceberg tables"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_no_file(
+    ran: list[Path], tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    result = call(*arguments)
+    assert (result.exit_code, ran) == (1, [])
+    assert message in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["flights", "other"], ["flights", "t", "--kind", "iceberg"], ["flights", "t", "--key", "id"], ["others", "t"]],
+)
+def test_a_file_that_does_something_else_is_left_alone(ran: list[Path], arguments: list[str]) -> None:
+    assert call("flights", "t", "--file", "x.yaml").exit_code == 0
+    before = ran[0].read_text()
+    result = call(*arguments, "--file", "x.yaml")
+    assert (result.exit_code, ran[1:]) == (1, [])
+    assert "x.yaml is there already, and keeps another table or in another way (delta /" in result.output
+    assert ran[0].read_text() == before
+
+
+def test_a_topic_without_objects_needs_a_schema(ran: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[Any] = [GivenRecord("", None, b"5", 0, 0, 0)]
+    monkeypatch.setattr(pipeline_table, "_sample", lambda *_: records)
+    result = call("flights", "t")
+    assert result.exit_code == 1
+    assert "no record of the topic flights is a JSON object that could tell the columns: give them by" in result.output
