@@ -41,11 +41,12 @@ def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | No
             click.echo(f"    {printable(each)}")
 
     from barnabas.pipelines.class_archive import CLASSES_NAME, archive_of, make_archive
-    from barnabas.pipelines.connector import cached_connector
+    from barnabas.pipelines.connector import jars_without_brokers
     from barnabas.pipelines.java import find_java
 
     # The connector is not needed, but with it the classes of Spark are those of a run, which are stored once.
-    java, jars = find_java(), cached_connector()
+    java = find_java()
+    jars = jars_without_brokers([pipeline], java, say)
     with tempfile.TemporaryDirectory(prefix="barnabas-test-", ignore_cleanup_errors=True) as logs:
         options = SparkOptions(java, jars, Path(logs), pipeline.name, is_short=True, notes_classes=bool(jars))
         say("starting Spark ...")

@@ -57,7 +57,7 @@ def develop(plan: DevPlan) -> None:
     Raises PipelineError and CommandError before Spark has started; after that they are told, and the next change is
     waited for (but for `is_once`).
     """
-    from barnabas.pipelines.connector import cached_connector
+    from barnabas.pipelines.connector import jars_without_brokers
     from barnabas.pipelines.dev_session import DevSession
     from barnabas.pipelines.java import find_java
     from barnabas.pipelines.jvm import LOG_NAME
@@ -67,7 +67,9 @@ def develop(plan: DevPlan) -> None:
     _views(plan, pipeline)
     samples = _samples(plan, pipeline, frozenset())
     with tempfile.TemporaryDirectory(prefix="barnabas-dev-", ignore_cleanup_errors=True) as directory:
-        options = SparkOptions(find_java(), cached_connector(), Path(directory), pipeline.name, is_short=True)
+        java = find_java()
+        jars = jars_without_brokers([pipeline], java, say)
+        options = SparkOptions(java, jars, Path(directory), pipeline.name, is_short=True)
         say("starting Spark ...")
         with spark_session(options) as spark:
             session = DevSession(spark, Path(directory), Path(directory) / LOG_NAME)

@@ -6,9 +6,11 @@ when a test does. Columns of a row are written as JSON into the record's value, 
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import decimal
 import functools
+import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +28,7 @@ from barnabas.pipelines.definition import (
     ReadMode,
     Sink,
     Source,
+    SourceFormat,
 )
 from barnabas.pipelines.sink_reading import SINK_KINDS
 from barnabas.pipelines.yaml_positions import Form, Section, nearest, read_document
@@ -151,7 +154,10 @@ class RecordMaker:
                 raise refuse(f'"{name}" is not a column of {source.name}{more}')
         if VALUE_COLUMN in row and columns:
             raise refuse(f"a row has either {VALUE_COLUMN} or columns, not both")
-        value = _bytes(row[VALUE_COLUMN], VALUE_COLUMN, refuse) if VALUE_COLUMN in row else _json(columns, refuse)
+        if VALUE_COLUMN in row:
+            value = _bytes(row[VALUE_COLUMN], VALUE_COLUMN, refuse)
+        else:
+            value = _value(source, columns, refuse)
         partition = _integer(row.get(PARTITION_COLUMN, 0), PARTITION_COLUMN, _PARTITION_MAX, refuse)
         place = (source.name, partition)
         offset = _integer(row.get(OFFSET_COLUMN, self._next.get(place, 0)), OFFSET_COLUMN, _LONG_MAX - 1, refuse)
@@ -192,6 +198,21 @@ def _reads_a_stream(pipeline: Pipeline, view: str) -> bool:
     if source is not None:
         return source.read is ReadMode.STREAM
     return step is not None and any(_reads_a_stream(pipeline, name) for name in step.reads)
+
+
+def _value(source: Source, columns: Mapping[str, object], refuse: Refuse) -> bytes:
+    """Columns as a record's value in the format of the source."""
+    if source.format is SourceFormat.JSON:
+        return _json(columns, refuse)
+    if source.format is SourceFormat.AVRO:
+        raise refuse(f"a record in Avro is given as it is: {VALUE_COLUMN}: !!binary, and its bytes in base64")
+    fields = [columns.get(column.name) for column in source.columns]
+    texts = ["" if each is None else str(each).lower() if isinstance(each, bool) else str(each) for each in fields]
+    if source.format is SourceFormat.RAW:
+        return fields[0] if isinstance(fields[0], bytes) else texts[0].encode()
+    line = io.StringIO()
+    csv.writer(line, delimiter=source.delimiter, lineterminator="").writerow(texts)
+    return line.getvalue().encode()
 
 
 def _case(pipeline: Pipeline, section: Section) -> Case:

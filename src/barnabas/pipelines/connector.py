@@ -6,7 +6,7 @@ Versions are exact: the connector's is that of the installed Spark, the others a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -118,6 +118,15 @@ def jar_sets_of(pipeline: Pipeline) -> tuple[JarSet, ...]:
         elif isinstance(sink, IcebergSink):
             wanted[ICEBERG.name] = ICEBERG
     return tuple(wanted.values())
+
+
+def jars_without_brokers(pipelines: Sequence[Pipeline], java: Java, say: Callable[[str], None]) -> tuple[Path, ...]:
+    """What Spark needs for tests of pipelines, whose sinks are files: the jars of their formats; and the connector
+    where it is there, so that the classes of Spark are those of a run. Raises PipelineError as `resolve_jars` does.
+    """
+    needs_avro = any(source.format is SourceFormat.AVRO for each in pipelines for source in each.sources)
+    found = resolve_jars(avro(), java, None, say) if needs_avro else ()
+    return (*cached_connector(), *found)
 
 
 def jars_of(

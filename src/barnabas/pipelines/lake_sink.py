@@ -86,6 +86,7 @@ class LakeWriter(SinkWriter):
         self._state: StateDirectory | None = None
         self._writer = ""
         self._next = 0
+        self._attempted = -1
         self._began_ns = 0
         self._held: TableMarks | None = None
 
@@ -169,8 +170,10 @@ class LakeWriter(SinkWriter):
         """Commits the rows of the batch to the table, unless it has them."""
         if batch_id < self._next:
             return Written(is_computed=False, is_held=False)
-        self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
         session = frame.sparkSession
+        if self._has(self._table.marks(session), batch_id):
+            return Written(is_computed=False, is_held=True)
+        self._began_ns, self._attempted = time.time_ns() - _CLOCK_SLACK_NS, batch_id
         told = json.dumps({"pipeline": self._pipeline.name, "view": self._sink.from_view, "batch": batch_id})
         types = dict(session.table(self._table.name).dtypes)
         if not self._sink.key:
@@ -178,13 +181,8 @@ class LakeWriter(SinkWriter):
             self._table.append(rows, self._writer, batch_id, told)
         else:
             self._merge(frame, types, batch_id, told)
-        self._held = self._table.marks(session)
-        if self._held.batches.get(self._writer) != batch_id:
-            raise PipelineError(
-                f"the commit of batch {batch_id} to {self._place} does not say whose it is (the table says "
-                f"{dict(self._held.batches)}): another run writes it; see that this state has one run, and run it again"
-            )
-        self._next = batch_id + 1
+        if not self._has(self._table.marks(session), batch_id):
+            raise PipelineError(f"the commit of batch {batch_id} to {self._place} does not say whose it is")
         return Written(is_computed=True, is_held=True)
 
     def commit(self, batch_id: int, offsets: Offsets) -> None:  # noqa: ARG002
@@ -198,16 +196,38 @@ class LakeWriter(SinkWriter):
 
     # Inside.
 
+    def _has(self, marks: TableMarks, batch_id: int) -> bool:
+        """Whether the table has the batch, from a former attempt of this run, perhaps, of which nobody has heard.
+
+        Raises PipelineError where another run has written meanwhile.
+        """
+        strangers = [each for each in marks.batches if each != self._writer]
+        mark = marks.batches.get(self._writer, -1)
+        if strangers or mark > batch_id or (mark == batch_id and self._attempted != batch_id):
+            raise self._pipeline.error(
+                f"{self._place} is written by another run too (the last batch is {mark}, {strangers or self._writer}): "
+                "stop that one; a state, or a copy of it, has one run, and a table one pipeline",
+                self._sink.line,
+            )
+        if mark < batch_id:
+            return False
+        self._held, self._next = marks, batch_id + 1
+        return True
+
     def _merge(self, frame: DataFrame, types: Mapping[str, str], batch_id: int, told: str) -> None:
         """One row of each key, in the place of the former one. MERGE reads them several times."""
         session = frame.sparkSession
         rows = newest_of_keys(frame, self._sink)
         delete = next((name for name in rows.columns if name.lower() == (self._sink.rows.delete or "").lower()), None)
+        # A column that others have added to the table keeps what it has.
+        mine = {name.lower() for name in rows.columns}
+        types = {name: kind for name, kind in types.items() if name.lower() in mine}
         kept = rows.select(*_columns(rows, types), *([quoted_name(delete)] if delete else [])).persist()
         try:
             kept.createOrReplaceTempView(_SOURCE_VIEW)
             with self._table.merging(session, self._writer, batch_id, told):
-                session.sql(merge_statement(self._table.name, _SOURCE_VIEW, list(types), self._sink.key, delete))
+                columns = [name for name in kept.columns if name in types]
+                session.sql(merge_statement(self._table.name, _SOURCE_VIEW, columns, self._sink.key, delete))
         finally:
             kept.unpersist()
             session.catalog.dropTempView(_SOURCE_VIEW)

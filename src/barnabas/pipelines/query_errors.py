@@ -46,6 +46,16 @@ _CHECKPOINT = (
     "OFFSET_LOG",
     "Detected fatal errors performing state",
 )
+# A compaction, say, which came in between: the batch is done again.
+_TABLE_CHANGED = (
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "MetadataChangedException",
+    "exceptions.CommitFailedException",
+    "exceptions.CommitStateUnknownException",
+    "Found conflicting files",
+)
 _STATE_CHANGED = ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "STATE_SCHEMA")
 
 _FORMS = {
@@ -115,6 +125,12 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
         )
     if "RecordTooLarge" in text:
         return QueryFailure(f"a row of {query} is larger than the topic takes: raise its `max.message.bytes`{more}")
+    if any(sign in text for sign in _TABLE_CHANGED):
+        return QueryFailure(
+            f"somebody else has changed a table that {query} was writing: {_reason(text)}; run it again, and it "
+            f"continues where it was{more}",
+            is_passing=True,
+        )
     if any(sign in text for sign in _PASSING):
         return QueryFailure(
             f"the brokers did not answer {query} in time: {_reason(text)}; run it again when they are back, and it "

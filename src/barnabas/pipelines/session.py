@@ -94,7 +94,6 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
 def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, str]:
     """Every setting of Spark's that is not its default."""
     return {
-        **dict(options.settings),
         "spark.app.name": f"barnabas pipeline {options.name}",
         "spark.master": f"local[*, {_TASK_ATTEMPTS_MAX}]",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -113,6 +112,7 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         # A batch that is cut short is interrupted first; what does not heed that ends with the process.
         "spark.sql.streaming.stopTimeout": f"{_STOP_TIMEOUT_SECONDS}s",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        **dict(options.settings),
     }
 
 

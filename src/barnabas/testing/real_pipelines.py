@@ -27,7 +27,7 @@ from barnabas.pipelines.cases import (
     path_of_tests,
     read_cases,
 )
-from barnabas.pipelines.connector import cached_connector
+from barnabas.pipelines.connector import jars_without_brokers
 from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
@@ -51,6 +51,7 @@ class PipelineTester:
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
         self._session: SparkSession | None = None
+        self._jars: tuple[Path, ...] = ()
         self._log_path = Path()
 
     def __enter__(self) -> Self:
@@ -83,7 +84,7 @@ class PipelineTester:
         made = read_pipeline(path)
         wanted = tuple(expectation_of(made, name, made.error).view for name in views)
         case = Case("run", _batches(made, (given, *then)))
-        session = self._started()
+        session = self._started(made)
         with new_directory() as directory:
             output = run_case(session, made, case, Path(directory), self._log_path, wanted)
         if output.error is not None:
@@ -107,7 +108,7 @@ class PipelineTester:
         cases = [case for case in read_cases(made, where) if only is None or only.lower() in case.name.lower()]
         if not cases:
             raise PipelineError(f'no test has "{only}" in its name', path=where)
-        verdicts = judge(self._started(), made, cases, self._log_path, lambda _: None)
+        verdicts = judge(self._started(made), made, cases, self._log_path, lambda _: None)
         failed = [verdict for verdict in verdicts if not verdict.has_passed]
         lines = [
             line
@@ -120,13 +121,17 @@ class PipelineTester:
         if lines:
             raise AssertionError("\n".join([f"{len(failed)} of {len(verdicts)} tests failed", *lines]))
 
-    def _started(self) -> SparkSession:
+    def _started(self, pipeline: Pipeline) -> SparkSession:
         if self._session is None:
             logs = tempfile.TemporaryDirectory(prefix="barnabas-test-", ignore_cleanup_errors=True)
             directory = Path(self._open.enter_context(logs))
-            options = SparkOptions(find_java(), cached_connector(), directory, "tests", is_short=True)
+            java = find_java()
+            self._jars = jars_without_brokers([pipeline], java, lambda _: None)
+            options = SparkOptions(java, self._jars, directory, "tests", is_short=True)
             self._session = self._open.enter_context(spark_session(options))
             self._log_path = directory / LOG_NAME
+        elif not set(jars_without_brokers([pipeline], find_java(), lambda _: None)) <= set(self._jars):
+            raise PipelineError(f"{pipeline.path} needs jars that this Spark was started without: a tester of its own")
         return self._session
 
 

@@ -50,7 +50,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(case_verdicts, "judge", judge)
     monkeypatch.setattr(session, "spark_session", no_session)
     monkeypatch.setattr(java, "find_java", lambda: None)
-    monkeypatch.setattr(connector, "cached_connector", tuple)
+    monkeypatch.setattr(connector, "jars_without_brokers", lambda *_: ())
     return names
 
 
@@ -95,7 +95,7 @@ def test_a_document_for_each_line_and_junit_beside_it(path: Path, tmp_path: Path
 def test_classes_are_stored_last_where_the_connector_is_there(
     path: Path, judged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector, "cached_connector", lambda: (Path("x.jar"),))
+    monkeypatch.setattr(connector, "jars_without_brokers", lambda *_: (Path("x.jar"),))
     monkeypatch.setattr(class_archive, "archive_of", lambda _java, jars: jars)
     monkeypatch.setattr(
         class_archive, "make_archive", lambda archive, classes, _say: print("stored", *archive, classes.name)

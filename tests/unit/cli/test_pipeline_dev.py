@@ -63,7 +63,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "spark_session", no_session)
     monkeypatch.setattr(dev_session, "DevSession", FakeSession)
     monkeypatch.setattr(java, "find_java", lambda: None)
-    monkeypatch.setattr(connector, "cached_connector", tuple)
+    monkeypatch.setattr(connector, "jars_without_brokers", lambda *_: ())
 
 
 @pytest.fixture

@@ -1,0 +1,180 @@
+"""What a batch passes on its way into a table: once, although nobody hears of a commit, and beside no other run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines import lake_sink
+from barnabas.pipelines.definition import DeltaSink, KeyedRows, Pipeline, PipelineError
+from barnabas.pipelines.lake_marks import TableMarks, writer_name
+from barnabas.pipelines.lake_sink import LakeWriter, merge_statement
+from barnabas.pipelines.sink import Written
+from barnabas.pipelines.state_directory import StateDirectory
+from tests.unit.pipelines.made_pipelines import made_pipeline
+
+US = writer_name("delays", "one", "by_day")
+NEW, BEFORE = Written(is_computed=True, is_held=True), Written(is_computed=False, is_held=True)
+
+
+class Table:
+    """A table that keeps rows and marks; `fails` is called behind a commit."""
+
+    title, provider, name, log_directory = "Delta", "delta", "delta.`x`", "_delta_log"
+
+    def __init__(self) -> None:
+        self.batches: dict[str, int] = {}
+        self.rows: list[int] = []
+        self.fails: Callable[[], None] = lambda: None
+        self.is_there = False
+
+    def refused_names(self, names: object) -> list[str]:
+        return []
+
+    def exists(self, session: object) -> bool:
+        return self.is_there
+
+    def marks(self, session: object) -> TableMarks:
+        return TableMarks("table", dict(self.batches))
+
+    def append(self, rows: object, writer: str, batch_id: int, told: str) -> None:
+        self.rows.append(batch_id)
+        self.batches[writer] = batch_id
+        self.fails()
+
+    def merging(self, *_: object) -> Any:
+        raise NotImplementedError
+
+
+class Frame:
+    """A frame of one column."""
+
+    columns = ("carrier",)
+    dtypes = (("carrier", "string"),)
+
+    def __init__(self, table: Table) -> None:
+        def sql(text: str) -> None:
+            table.is_there = table.is_there or text.startswith("CREATE TABLE")
+            self.said.append(text)
+
+        self.said: list[str] = []
+        self.sparkSession = SimpleNamespace(table=lambda _: self, sql=sql)
+
+    def select(self, *_: object) -> Frame:
+        return self
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    monkeypatch.setattr(lake_sink, "_columns", lambda *_: [])
+    sink = DeltaSink(tmp_path / "table", "by_day", line=33, from_line=34, rows=KeyedRows(partition_by=("carrier",)))
+    return made_pipeline(tmp_path, sinks=(sink,))
+
+
+def recovered(pipeline: Pipeline, table: Table) -> tuple[LakeWriter, Frame]:
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    writer, frame = LakeWriter(pipeline, sink, table), Frame(table)
+    writer.recover(frame, StateDirectory(pipeline.state_directory), "one")  # type: ignore[arg-type]
+    return writer, frame
+
+
+def begin(pipeline: Pipeline, batch_id: int) -> None:
+    """Has Spark's checkpoint know of a batch."""
+    directory = StateDirectory(pipeline.state_directory).checkpoint("by_day") / "offsets"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / str(batch_id)).touch()
+
+
+def test_a_batch_is_written_noted_and_known(pipeline: Pipeline) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    assert frame.said == ["CREATE TABLE delta.`x` (`carrier` string) USING delta PARTITIONED BY (`carrier`)"]
+    begin(pipeline, 0)
+    assert writer.write(frame, 0) == NEW  # type: ignore[arg-type]
+    writer.commit(0, {})
+    (note,) = StateDirectory(pipeline.state_directory).table_notes.iterdir()
+    content = json.loads(note.read_text())
+    assert (content["next_batch"], content["mark"], content["writer"]) == (1, 0, US)
+    # The next run knows it, whether Spark does or not.
+    again, frame = recovered(pipeline, table)
+    assert again.write(frame, 0) == Written(is_computed=False, is_held=False)  # type: ignore[arg-type]
+    assert table.rows == [0]
+
+
+def test_a_commit_that_nobody_has_heard_of_is_not_made_again(pipeline: Pipeline) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    begin(pipeline, 0)
+
+    def fail() -> None:
+        raise TimeoutError
+
+    table.fails = fail
+    with pytest.raises(TimeoutError):
+        writer.write(frame, 0)  # type: ignore[arg-type]
+    assert writer.write(frame, 0) == BEFORE  # type: ignore[arg-type]
+    writer.commit(0, {})
+    assert table.rows == [0]
+    # Cut short before the note, it is the table that knows.
+    begin(pipeline, 1)
+    with pytest.raises(TimeoutError):
+        writer.write(frame, 1)  # type: ignore[arg-type]
+    again, frame = recovered(pipeline, table)
+    assert again.write(frame, 1) == Written(is_computed=False, is_held=False)  # type: ignore[arg-type]
+    assert table.rows == [0, 1]
+
+
+@pytest.mark.parametrize("marks", [{US: 1}, {US: 2}, {US: 0, writer_name("delays", "two", "by_day"): 0}])
+def test_another_run_that_writes_the_table_ends_this_one(pipeline: Pipeline, marks: dict[str, int]) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    writer.write(frame, 0)  # type: ignore[arg-type]
+    table.batches = marks
+    with pytest.raises(PipelineError, match=r"yaml:33: \S+ is written by another run too .* stop that one"):
+        writer.write(frame, 1)  # type: ignore[arg-type]
+    assert table.rows == [0]
+
+
+def test_a_commit_that_does_not_say_whose_it_is_ends_the_run(pipeline: Pipeline) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    table.fails = table.batches.clear
+    with pytest.raises(PipelineError, match="does not say whose it is"):
+        writer.write(frame, 0)  # type: ignore[arg-type]
+
+
+def test_a_note_that_cannot_be_understood_is_told(pipeline: Pipeline) -> None:
+    recovered(pipeline, Table())
+    (note,) = StateDirectory(pipeline.state_directory).table_notes.iterdir()
+    note.write_text("torn")
+    with pytest.raises(PipelineError, match=r"\.json cannot be understood .*: restore it"):
+        recovered(pipeline, Table())
+
+
+def test_a_directory_of_something_else_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "letters.txt").touch()
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    writer = LakeWriter(pipeline, sink, Table())
+    with pytest.raises(PipelineError, match=r"yaml:33: \S+ holds files that are no Delta table \(letters.txt\)"):
+        writer.check(StateDirectory(pipeline.state_directory), "one")
+    (tmp_path / "table" / "_delta_log").mkdir()
+    writer.check(StateDirectory(pipeline.state_directory), "one")
+
+
+def test_names_of_columns_stay_names_in_sql() -> None:
+    columns = ["a`b", "Id", "x) --"]
+    every = "(`a``b`, `Id`, `x) --`) VALUES (s.`a``b`, s.`Id`, s.`x) --`)"
+    assert merge_statement("t.`x`", "s", columns, ["id"], "gone").splitlines() == [
+        "MERGE INTO t.`x` AS t USING s AS s ON t.`Id` <=> s.`Id`",
+        "WHEN MATCHED AND coalesce(s.`gone`, false) THEN DELETE",
+        "WHEN MATCHED THEN UPDATE SET t.`a``b` = s.`a``b`, t.`Id` = s.`Id`, t.`x) --` = s.`x) --`",
+        f"WHEN NOT MATCHED AND NOT coalesce(s.`gone`, false) THEN INSERT {every}",
+    ]

@@ -1,0 +1,26 @@
+"""What a state keeps of the pipeline that it is of: nothing that the pipeline does not use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from barnabas.pipelines.state_definition import definition_of, first_change
+from tests.unit.pipelines.pipeline_files import read_flights
+
+PARQUET = "  - parquet: out/delays\n    from: by_hour\n    key: [name, hour]\n"
+
+
+def test_what_is_new_in_a_pipeline_is_in_its_state_only_where_it_is_used(tmp_path: Path) -> None:
+    """States of before it go on; a pipeline that begins, or ceases, to use it is another."""
+    before = read_flights(tmp_path)
+    assert definition_of(before)["sources"]["flights"].keys() == {"topic", "read", "format", "schema"}
+    assert definition_of(before)["sinks"]["topic delays"].keys() == {"from", "key"}
+    topic = "    topic: flights\n"
+    keeping = read_flights(tmp_path, (topic, f"{topic}    tombstones: keep\n"))
+    assert first_change(before, definition_of(before)) is None
+    assert first_change(keeping, definition_of(before)) == ("source flights was changed (tombstones)", 3)
+    assert first_change(before, definition_of(keeping)) == ("source flights was changed (tombstones)", 3)
+    delta = (PARQUET, "  - {delta: t, from: by_hour, key: name}\n")
+    deleting = (PARQUET, "  - {delta: t, from: by_hour, key: name, delete: delay}\n")
+    told = first_change(read_flights(tmp_path, deleting), definition_of(read_flights(tmp_path, delta)))
+    assert told == (f"sink delta {tmp_path}/t was changed (delete)", 26)
