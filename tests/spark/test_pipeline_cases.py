@@ -228,3 +228,42 @@ def test_the_command_says_each_test_and_its_exit_status_whether_all_passed(tmp_p
     assert any(line.startswith("passed  a late row is dropped") for line in lines)
     assert lines[-1].endswith(": 1 failed")
     assert 'failures="1"' in junit.read_text()
+
+
+def test_lines_of_csv_become_rows_of_a_table_with_a_key(tester: PipelineTester, tmp_path: Path) -> None:
+    pipeline = tmp_path / "changes.yaml"
+    pipeline.write_text("""\
+name: changes
+sources:
+  changes: {topic: changes, format: csv, delimiter: ";", tombstones: keep, schema: "id INT, name STRING, at INT"}
+steps:
+  - name: named
+    sql: SELECT coalesce(id, CAST(_key AS INT)) AS id, name, _offset AS at, _deleted AS gone FROM changes
+sinks:
+  - {delta: out, from: named, key: id, delete: gone, newest_by: at}
+  - {topic: changed, from: changes, key: _key}
+""")
+    written(tmp_path)
+    (tmp_path / "changes.test.yaml").write_text("""\
+tests:
+  - name: the newest row of a key is there, and goes with a record without a value
+    given:
+      changes:
+        - {_key: "1", id: 1, name: "a;b"}
+        - {_key: "1", id: 1, name: 'say "c"'}
+        - {_key: "2", id: 2, name: x}
+        - {_key: "3", _value: "3;y"}
+    then:
+      - changes: [{_key: "2", _value: null}, {_key: "4", id: 4, name: null}]
+    expect:
+      delta out:
+        - {id: 1, name: 'say "c"'}
+        - {id: 4, name: null}
+      topic changed:
+        - {_key: '{"_key":"1"}', name: 'say "c"', _deleted: false}
+        - {_key: '{"_key":"2"}', id: null, _deleted: true}
+        - {id: 4}
+    dead_letters:
+      - {key: "3", reason: not one line of CSV}
+""")
+    tester.check(pipeline)

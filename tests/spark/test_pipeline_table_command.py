@@ -17,10 +17,10 @@ from barnabas.testing import KafkaCluster
 from tests.spark.pipeline_process import java_processes
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = pytest.mark.timeout(1_200)
 
 ROWS = 2_000
-RUN_SECONDS_MAX = 240.0
+RUN_SECONDS_MAX = 400.0
 
 
 @pytest.fixture

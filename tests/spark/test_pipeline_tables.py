@@ -114,7 +114,7 @@ class Runs:
             return decoded(reader.json(spark_path(self.records)), source)
 
         for name, value in settings_of(pipeline).items():
-            if name.startswith("spark.sql.catalog.barnabas"):
+            if name.startswith(("spark.sql.catalog.barnabas", "spark.sql.catalog.lake")):
                 session.conf.set(name, value)
         create_views(pipeline, session, frame_of)
         modes = check_views(pipeline, session)
@@ -254,6 +254,21 @@ def test_a_table_and_a_state_of_different_times_are_refused(spark: Any, tmp_path
     runs.add([row(3)])
     runs.run()
     assert [number for number, *_ in runs.table()] == [1, 2, 3]
+
+
+def test_a_table_of_a_catalog_is_named(spark: Any, tmp_path: Path) -> None:
+    runs = Runs(spark, tmp_path, f"iceberg: ./unused, {APPENDED}")
+    catalog = "spark.sql.catalog.lake"
+    settings = [f"{catalog}: org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type: hadoop"]
+    settings.append(f"{catalog}.warehouse: file://{tmp_path}/warehouse")
+    text = "\n".join([PIPELINE, "spark:", *(f"  {setting}" for setting in settings)])
+    runs.having(f"iceberg: lake.db.flights, {KEYED}", text)
+    runs.add([row(1), row(2)])
+    runs.run(killed_after=0)
+    runs.add([row(2, op="d")])
+    runs.run()
+    found = spark.read.format("iceberg").load(str(tmp_path / "warehouse" / "db" / "flights")).drop("at").collect()
+    assert [tuple(each) for each in found] == [(1, "UA")]
 
 
 def varint(number: int) -> bytes:

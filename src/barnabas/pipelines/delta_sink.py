@@ -20,6 +20,8 @@ DELTA_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Of 50 partitions, which is Delta's default for a cluster, each would cost a task with each commit.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # A MERGE reads its rows twice, and would keep them for that; they are kept already (`lake_sink`).
+    "spark.databricks.delta.merge.materializeSource": "none",
 }
 """What a session needs for Delta tables."""
 

@@ -118,9 +118,13 @@ def _schema_of_file(section: Section, path: Path) -> tuple[str, tuple[Column, ..
     text = section.text("schema_file")
     file = directory_of(section, path, "schema_file", text)
     try:
-        if file.stat().st_size > SCHEMA_BYTES_MAX:
+        if file.exists() and not file.is_file():
+            raise section.error(f"schema_file {file} is no file", text.line)
+        with file.open("rb") as content:
+            written = content.read(SCHEMA_BYTES_MAX + 1)
+        if len(written) > SCHEMA_BYTES_MAX:
             raise section.error(f"schema_file {file} has more than {SCHEMA_BYTES_MAX} bytes", text.line)
-        avro_schema, columns = read_avro_schema(file.read_text(encoding="utf-8"))
+        avro_schema, columns = read_avro_schema(written.decode("utf-8"))
     except FileNotFoundError:
         message = f"schema_file {file} does not exist: it is the .avsc file that the records were written with"
         raise section.error(message, text.line) from None
