@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.pipelines.avro_encoding import encode
 from barnabas.pipelines.case_run import RECORDS_SCHEMA, record_line
 from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.cluster_identity import ClusterIdentity
@@ -319,6 +320,8 @@ def test_a_value_is_one_avro_record_to_the_byte(spark: Any, tmp_path: Path) -> N
         ]
     )
     row = (-7, "UA", dt.datetime.fromisoformat("2013-01-01T05:00:00.123"), decimal.Decimal("12.34"), ["JFK", ""], "B")
+    columns = {"id": -7, "carrier": "UA", "at": "2013-01-01T05:00:00.123Z", "fare": "12.34", "stops": ["JFK", ""]}
+    assert encode(json.dumps(AVRO), {**columns, "kind": "B"}) == whole
     broken = [
         whole + b"\0",
         whole[:-1],

@@ -15,6 +15,7 @@ from barnabas.pipelines.spark_schema import quoted_name
 SCHEMA_BYTES_MAX: Final = 1024 * 1024
 DEPTH_MAX: Final = 20
 COLUMNS_MAX: Final = 1_000
+TYPES_MAX: Final = 10_000
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -62,6 +63,7 @@ class _Types:
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
+        self._count = 0
 
     def define(self, schema: Mapping[str, Any], namespace: str, what: Any) -> str:
         """Takes note of a named type; returns the namespace of what is inside."""
@@ -95,6 +97,10 @@ class _Types:
         """Spark's type, in DDL."""
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"is deeper than {DEPTH_MAX} levels")
+        # Names that stand for records of names make much of little.
+        self._count += 1
+        if self._count > TYPES_MAX:
+            raise AvroSchemaError(f"has more than {TYPES_MAX} types, named ones counted wherever they stand")
         if isinstance(schema, list):
             return self._union(schema, namespace, depth, within)
         if isinstance(schema, str):

@@ -338,7 +338,7 @@ def _contents(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _row(sink: Sink, batch: int, content: dict[str, Any]) -> WrittenRow:
-    if isinstance(sink, ParquetSink):
+    if isinstance(sink, TableSink):
         return WrittenRow(batch, content)
     import decimal
 

@@ -93,3 +93,20 @@ def test_the_depth_is_bounded() -> None:
         kind = {"type": "array", "items": kind}
     with pytest.raises(AvroSchemaError, match="is deeper than 20 levels"):
         read_avro_schema(record(kind))
+
+
+def test_names_that_stand_for_much_are_bounded() -> None:
+    kinds: list[Any] = [{"type": "record", "name": "R0", "fields": [{"name": "a", "type": "int"}]}]
+    for number in range(1, 10):
+        inner = [{"name": f"c{field}", "type": f"R{number - 1}"} for field in range(10)]
+        kinds.append({"type": "record", "name": f"R{number}", "fields": inner})
+    with pytest.raises(AvroSchemaError, match="has more than 10000 types"):
+        read_avro_schema(
+            json.dumps(
+                {
+                    "type": "record",
+                    "name": "All",
+                    "fields": [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)],
+                }
+            )
+        )

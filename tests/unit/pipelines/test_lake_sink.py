@@ -80,7 +80,7 @@ def recovered(pipeline: Pipeline, table: Table) -> tuple[LakeWriter, Frame]:
     (sink,) = pipeline.sinks
     assert isinstance(sink, DeltaSink)
     writer, frame = LakeWriter(pipeline, sink, table), Frame(table)
-    writer.recover(frame, StateDirectory(pipeline.state_directory), "one")  # type: ignore[arg-type]
+    writer.recover(frame, StateDirectory(pipeline.state_directory), "one")
     return writer, frame
 
 
@@ -96,14 +96,14 @@ def test_a_batch_is_written_noted_and_known(pipeline: Pipeline) -> None:
     writer, frame = recovered(pipeline, table)
     assert frame.said == ["CREATE TABLE delta.`x` (`carrier` string) USING delta PARTITIONED BY (`carrier`)"]
     begin(pipeline, 0)
-    assert writer.write(frame, 0) == NEW  # type: ignore[arg-type]
+    assert writer.write(frame, 0) == NEW
     writer.commit(0, {})
     (note,) = StateDirectory(pipeline.state_directory).table_notes.iterdir()
     content = json.loads(note.read_text())
     assert (content["next_batch"], content["mark"], content["writer"]) == (1, 0, US)
     # The next run knows it, whether Spark does or not.
     again, frame = recovered(pipeline, table)
-    assert again.write(frame, 0) == Written(is_computed=False, is_held=False)  # type: ignore[arg-type]
+    assert again.write(frame, 0) == Written(is_computed=False, is_held=False)
     assert table.rows == [0]
 
 
@@ -117,16 +117,16 @@ def test_a_commit_that_nobody_has_heard_of_is_not_made_again(pipeline: Pipeline)
 
     table.fails = fail
     with pytest.raises(TimeoutError):
-        writer.write(frame, 0)  # type: ignore[arg-type]
-    assert writer.write(frame, 0) == BEFORE  # type: ignore[arg-type]
+        writer.write(frame, 0)
+    assert writer.write(frame, 0) == BEFORE
     writer.commit(0, {})
     assert table.rows == [0]
     # Cut short before the note, it is the table that knows.
     begin(pipeline, 1)
     with pytest.raises(TimeoutError):
-        writer.write(frame, 1)  # type: ignore[arg-type]
+        writer.write(frame, 1)
     again, frame = recovered(pipeline, table)
-    assert again.write(frame, 1) == Written(is_computed=False, is_held=False)  # type: ignore[arg-type]
+    assert again.write(frame, 1) == Written(is_computed=False, is_held=False)
     assert table.rows == [0, 1]
 
 
@@ -134,10 +134,10 @@ def test_a_commit_that_nobody_has_heard_of_is_not_made_again(pipeline: Pipeline)
 def test_another_run_that_writes_the_table_ends_this_one(pipeline: Pipeline, marks: dict[str, int]) -> None:
     table = Table()
     writer, frame = recovered(pipeline, table)
-    writer.write(frame, 0)  # type: ignore[arg-type]
+    writer.write(frame, 0)
     table.batches = marks
     with pytest.raises(PipelineError, match=r"yaml:33: \S+ is written by another run too .* stop that one"):
-        writer.write(frame, 1)  # type: ignore[arg-type]
+        writer.write(frame, 1)
     assert table.rows == [0]
 
 
@@ -146,7 +146,7 @@ def test_a_commit_that_does_not_say_whose_it_is_ends_the_run(pipeline: Pipeline)
     writer, frame = recovered(pipeline, table)
     table.fails = table.batches.clear
     with pytest.raises(PipelineError, match="does not say whose it is"):
-        writer.write(frame, 0)  # type: ignore[arg-type]
+        writer.write(frame, 0)
 
 
 def test_a_note_that_cannot_be_understood_is_told(pipeline: Pipeline) -> None:
