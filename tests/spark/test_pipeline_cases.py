@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.table_file import TablePlan, changes_text
 from barnabas.testing import PipelineTester
 
 pytestmark = pytest.mark.timeout(400)
@@ -267,3 +268,23 @@ tests:
       - {key: "3", reason: not one line of CSV}
 """)
     tester.check(pipeline)
+
+
+def test_changes_of_a_database_become_its_rows(tester: PipelineTester, tmp_path: Path) -> None:
+    pipeline = tmp_path / "customers.table.yaml"
+    plan = TablePlan("customers", "./out", "iceberg", ("id",), is_of_changes=True)
+    pipeline.write_text(changes_text(plan, [("id", "BIGINT"), ("full name", "STRING")], is_wrapped=True))
+
+    def change(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> dict[str, Any]:
+        return {"payload": {"op": op, "before": before, "after": after}}
+
+    changes = [
+        change("r", None, {"id": 1, "full name": "a"}),
+        change("c", None, {"id": 2, "full name": "b"}),
+        change("u", {"id": 1, "full name": "a"}, {"id": 1, "full name": "c"}),
+        change("d", {"id": 2, "full name": "b"}, None),
+        {"_value": None},
+        change("t", None, None),
+    ]
+    output = tester.run(pipeline, {"records": changes}, then=[{"records": [change("c", None, {"id": 3})]}])
+    output.assert_rows("iceberg out", [{"id": 1, "full name": "c"}, {"id": 3, "full name": None}])

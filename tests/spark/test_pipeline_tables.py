@@ -42,12 +42,12 @@ name: flights
 sources:
   flights: {{topic: flights, schema: "id INT, carrier STRING, op STRING, at TIMESTAMP"}}
 steps:
-  - {{name: changes, sql: "SELECT id, carrier, at, op = 'd' AS gone FROM flights"}}
+  - {{name: changes, sql: "SELECT id, carrier, at, op = 'd' AS gone, _offset FROM flights"}}
 sinks:
   - {{{sink}}}
 """
 APPENDED = "from: flights, partition_by: carrier"
-KEYED = "from: changes, key: id, delete: gone, newest_by: at"
+KEYED = "from: changes, key: id, delete: gone, newest_by: [at, _offset]"
 KINDS = ("delta", "iceberg")
 Row = dict[str, Any]
 

@@ -238,6 +238,9 @@ def run(
 @click.option("--schema-file", type=click.Path(path_type=Path), metavar="AVSC", help="The schema of records in Avro.")
 @click.option("--confluent", is_flag=True, help="Records in Avro have the five bytes of a schema registry before them.")
 @click.option("--csv", "is_csv", is_flag=True, help="Records are lines of CSV; needs --schema.")
+@click.option(
+    "--debezium", "is_of_changes", is_flag=True, help="Records are Debezium's envelopes in JSON; needs --key."
+)
 @click.option("--partition-by", multiple=True, metavar="COLUMN", help="Divide a table that is made; may be repeated.")
 @click.option(
     "--file", "path", type=click.Path(path_type=Path), metavar="FILE", help="The pipeline's file; TOPIC.table.yaml."
@@ -255,6 +258,7 @@ def table(
     schema_file: Path | None,
     confluent: bool,
     is_csv: bool,
+    is_of_changes: bool,
     partition_by: tuple[str, ...],
     path: Path | None,
     once: bool,
@@ -273,7 +277,7 @@ def table(
         require_spark_extra()
         from barnabas.cli.pipeline_table import SourceOptions, written_file
 
-        source = SourceOptions(schema, schema_file, is_confluent=confluent, is_csv=is_csv)
+        source = SourceOptions(schema, schema_file, is_confluent=confluent, is_csv=is_csv, is_of_changes=is_of_changes)
         file = written_file(topic, table, kind, key, partition_by, source, path, bootstrap)
         summary = _run(file, bootstrap, jars_directory, once=once, as_json=as_json, stores=once)
     sys.exit(_status_of(summary, once))

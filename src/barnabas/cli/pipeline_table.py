@@ -11,9 +11,9 @@ from barnabas.cli.connection import CommandError, ask_cluster
 from barnabas.cli.output import counted, say
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.schema_inference import infer_schema
+from barnabas.pipelines.schema_inference import infer_changes, infer_schema
 from barnabas.pipelines.sink_reading import TABLE_NAME
-from barnabas.pipelines.table_file import TablePlan, path_of_table, refuse_other_plan, table_text
+from barnabas.pipelines.table_file import TablePlan, changes_text, path_of_table, refuse_other_plan, table_text
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -30,6 +30,7 @@ class SourceOptions:
     schema_file: Path | None = None
     is_confluent: bool = False
     is_csv: bool = False
+    is_of_changes: bool = False
 
 
 def written_file(
@@ -50,11 +51,12 @@ def written_file(
     # What is no directory of this machine is the reading's to take or to refuse.
     is_elsewhere = "://" in table or (kind == "iceberg" and TABLE_NAME.fullmatch(table) is not None)
     place = table if is_elsewhere else _from(file, Path(table))
-    plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source))
+    plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source), source.is_of_changes)
+    _refuse_changes_without_key(plan)
     if file.exists():
         refuse_other_plan(plan, read_pipeline(file))
         return file
-    text = table_text(plan, _schema(plan, source, file, bootstrap))
+    text = _changes(plan, bootstrap) if plan.is_of_changes else table_text(plan, _schema(plan, source, file, bootstrap))
     try:
         file.write_text(text, encoding="utf-8")
     except FileNotFoundError:
@@ -75,10 +77,31 @@ def _refuse_contradictions(source: SourceOptions) -> None:
         raise CommandError("--schema and --schema-file say the same: give one of them")
     if source.is_csv and source.schema is None:
         raise CommandError("lines of CSV have no names: say their columns by --schema 'name TYPE, name TYPE'")
+    if source.is_of_changes and (source.is_csv or source.schema is not None or source.schema_file is not None):
+        raise CommandError("--debezium finds the columns in the envelopes, which are JSON: give it alone")
     if source.is_csv and source.is_confluent:
         raise CommandError("--confluent is for records in Avro, and --csv for lines of CSV: give one of them")
     if source.is_confluent and source.schema_file is None:
         raise CommandError("records in Avro need the schema that they were written with: --schema-file AVSC")
+
+
+def _refuse_changes_without_key(plan: TablePlan) -> None:
+    if plan.is_of_changes and (not plan.key or plan.is_by_record_key or plan.kind == "parquet"):
+        raise CommandError(
+            "--debezium keeps a Delta or Iceberg table by the key of its rows: give its columns by --key COLUMN"
+        )
+
+
+def _changes(plan: TablePlan, bootstrap: str) -> str:
+    found = infer_changes(record.value for record in _sample(plan.topic, bootstrap))
+    if found is None:
+        raise CommandError(
+            f"no record of the topic {plan.topic} is an envelope of Debezium in JSON (before, after, op) with a row: "
+            "write a pipeline for it, `barnabas pipeline init`"
+        )
+    told = ", ".join(f"{name} {kind}" for name, kind in found.columns)
+    say(f"the columns, from {counted(found.records, 'change')}: {told}")
+    return changes_text(plan, found.columns, is_wrapped=found.is_wrapped)
 
 
 def _more(source: SourceOptions) -> tuple[tuple[str, str], ...]:

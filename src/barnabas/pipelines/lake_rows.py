@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.pipelines.definition import (
     OFFSET_COLUMN,
     PARTITION_COLUMN,
+    RECORD_COLUMNS,
     TIMESTAMP_COLUMN,
     LakeSink,
     Query,
@@ -44,8 +45,11 @@ def without_order(frame: DataFrame) -> DataFrame:
 
 
 def table_columns(frame: DataFrame, sink: LakeSink) -> list[str]:
-    """The columns that the table has of the frame's."""
+    """The columns that the table has of the frame's: not those that say what becomes of a row (`delete`, and of
+    `newest_by` the columns of the record).
+    """
     left_out = {ORDER_COLUMN, (sink.rows.delete or "").lower()}
+    left_out |= {name.lower() for name in sink.rows.newest_by} & set(RECORD_COLUMNS)
     return [name for name in frame.columns if name.lower() not in left_out]
 
 

@@ -73,6 +73,36 @@ def infer_schema(values: Iterable[bytes | None]) -> InferredSchema | None:
     return InferredSchema(ddl, records, tuple(notes))
 
 
+@dataclass(frozen=True, slots=True)
+class InferredChanges:
+    """The columns of rows in Debezium's envelopes, name and type; and whether these are in a field `payload`."""
+
+    columns: tuple[tuple[str, str], ...]
+    records: int
+    is_wrapped: bool
+
+
+def infer_changes(values: Iterable[bytes | None]) -> InferredChanges | None:
+    """What Debezium's envelopes (`before`, `after`, `op`) have of rows; None where no value is one with a row."""
+    root, records, wrapped = _Kind(fields={}), 0, 0
+    for value in values:
+        try:
+            content = json.loads(value or b"null")
+        except (ValueError, RecursionError):
+            continue
+        is_wrapped = isinstance(content, dict) and isinstance(content.get("payload"), dict)
+        envelope = content["payload"] if is_wrapped else content
+        if not isinstance(envelope, dict) or "op" not in envelope:
+            continue
+        rows = [envelope.get(name) for name in ("before", "after") if isinstance(envelope.get(name), dict)]
+        records += bool(rows)
+        wrapped += bool(rows) and is_wrapped
+        for row in rows:
+            _see(root, row, 0)
+    columns = tuple((name, _type(kind)) for name, kind in (root.fields or {}).items() if name)
+    return InferredChanges(columns, records, wrapped * 2 > records) if columns else None
+
+
 def _see(kind: _Kind, value: object, depth: int) -> None:
     if value is None:
         return

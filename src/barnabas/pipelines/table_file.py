@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.definition import KEY_COLUMN, Pipeline, PipelineError, Source, TableSink, Tombstones
+from barnabas.pipelines.definition import (
+    DELETED_COLUMN,
+    KEY_COLUMN,
+    OFFSET_COLUMN,
+    Pipeline,
+    PipelineError,
+    Source,
+    TableSink,
+    Tombstones,
+)
+from barnabas.pipelines.spark_schema import quoted_name
 
 SUFFIX: Final = ".table.yaml"
 VIEW: Final = "records"
+CHANGES: Final = "changes"
 _NAME_CHARACTERS_MAX: Final = 90
 _WORDS_OF_YAML: Final = frozenset("null true false yes no on off y n".split())
 
@@ -29,6 +41,8 @@ class TablePlan:
     key: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     more: tuple[tuple[str, str], ...] = ()
+    is_of_changes: bool = False
+    """The records are Debezium's envelopes."""
 
     @property
     def is_by_record_key(self) -> bool:
@@ -65,11 +79,42 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrapped: bool) -> str:
+    """The file for a topic of Debezium's envelopes of rows with these columns, name and type.
+
+    Events that are none of a row (`t`, `m`) are left out.
+    """
+    row = ", ".join(f"{quoted_name(name)}: {kind}" for name, kind in columns)
+    envelope = [("before", f"STRUCT<{row}>"), ("after", f"STRUCT<{row}>"), ("op", "STRING")]
+    inner = ", ".join(f"{name}: {kind}" for name, kind in envelope)
+    schema = f"payload STRUCT<{inner}>" if is_wrapped else ", ".join(f"{name} {kind}" for name, kind in envelope)
+    at = "payload." if is_wrapped else ""
+    keys = {name.lower() for name in plan.key}
+    selected = [
+        f"coalesce({at}after.{quoted_name(name)}, {at}before.{quoted_name(name)}) AS {quoted_name(name)}"
+        if name.lower() in keys
+        else f"{at}after.{quoted_name(name)} AS {quoted_name(name)}"
+        for name, _ in columns
+    ]
+    selected += [f"{at}op = 'd' AS {DELETED_COLUMN}", OFFSET_COLUMN]
+    sql = ["SELECT", *(f"  {each}," for each in selected[:-1]), f"  {selected[-1]}"]
+    sql += [f"FROM {VIEW}", f"WHERE {at}op IN ('c', 'r', 'u', 'd')"]
+    text = table_text(replace(plan, key=()), ("schema", schema)).replace(
+        f"    from: {VIEW}\n", f"    from: {CHANGES}\n"
+    )
+    before, sinks, behind = text.partition("sinks:\n")
+    steps = ["steps:", f"  - name: {CHANGES}", "    sql: |", *(f"      {line}" for line in sql)]
+    key = ", ".join(map(_quoted, plan.key))
+    how = f"    key: [{key}]\n    delete: {DELETED_COLUMN}\n    newest_by: {OFFSET_COLUMN}\n"
+    return before + "\n".join(steps) + "\n" + sinks + behind + how
+
+
 def refuse_other_plan(plan: TablePlan, pipeline: Pipeline) -> None:
     """Raises PipelineError where the file that is there does something else than what is wanted now."""
     source, sink = pipeline.sources[0], pipeline.sinks[0]
-    wanted_target = (plan.kind, plan.topic, tuple(plan.key), _is_keeping(source))
-    there = (sink.target.partition(" ")[0], source.topic, sink.key, plan.is_by_record_key)
+    wanted_target = (plan.kind, plan.topic, tuple(plan.key), plan.is_by_record_key, plan.is_of_changes)
+    is_of_changes = sink.from_view == CHANGES
+    there = (sink.target.partition(" ")[0], source.topic, sink.key, _is_keeping(source), is_of_changes)
     is_one = len(pipeline.sources) == len(pipeline.sinks) == 1 and isinstance(sink, TableSink)
     directory = getattr(sink, "directory", None)
     beside = (pipeline.path.resolve().parent / plan.table).resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,44 @@ def test_a_topic_without_objects_needs_a_schema(ran: list[Path], monkeypatch: py
     result = call("flights", "t")
     assert result.exit_code == 1
     assert "no record of the topic flights is a JSON object that could tell the columns: give them by" in result.output
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_changes_of_a_database_are_a_table_of_its_rows(
+    ran: list[Path], monkeypatch: pytest.MonkeyPatch, is_wrapped: bool
+) -> None:
+    changes: list[dict[str, Any]] = [
+        {"before": None, "after": {"id": 1, "from": "JFK"}, "op": "c", "source": {"table": "flights"}},
+        {"before": {"id": 1, "from": "JFK"}, "after": None, "op": "d"},
+    ]
+    values = [json.dumps({"schema": {}, "payload": each} if is_wrapped else each).encode() for each in changes]
+    records = [GivenRecord("", None, value, 0, 0, 0) for value in [*values, None, b"5"]]
+    monkeypatch.setattr(pipeline_table, "_sample", lambda *_: records)
+    result = call("flights", "t", "--debezium", "--key", "id")
+    assert result.exit_code == 0, result.output
+    assert "the columns, from 2 changes: id BIGINT, from STRING" in result.output
+    pipeline = read_pipeline(ran[0])
+    (step,), (sink,) = pipeline.steps, pipeline.sinks
+    at = "payload." if is_wrapped else ""
+    assert step.sql.split("\n")[1:5] == [
+        f"  coalesce({at}after.`id`, {at}before.`id`) AS `id`,",
+        f"  {at}after.`from` AS `from`,",
+        f"  {at}op = 'd' AS _deleted,",
+        "  _offset",
+    ]
+    assert isinstance(sink, DeltaSink)
+    assert (sink.from_view, sink.key, sink.rows.delete, sink.rows.newest_by) == (
+        "changes",
+        ("id",),
+        "_deleted",
+        ("_offset",),
+    )
+    assert call("flights", "t", "--debezium", "--key", "id").exit_code == 0
+    assert "is there already" in call("flights", "t", "--key", "id").output
+
+
+@pytest.mark.parametrize("arguments", [[], ["--key", "_key"], ["--key", "id", "--kind", "parquet"]])
+def test_changes_need_the_key_of_their_rows(ran: list[Path], arguments: list[str]) -> None:
+    result = call("flights", "t", "--debezium", *arguments)
+    assert (result.exit_code, ran) == (1, [])
+    assert "give its columns by --key COLUMN" in result.output
