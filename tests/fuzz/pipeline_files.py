@@ -33,7 +33,11 @@ def check_pipeline_file(data: bytes) -> bool:
 def pipeline_seeds() -> list[bytes]:
     """A whole file, what is in it by itself, and what YAML can do."""
     small = "name: a\nsources:\n  s: {topic: t, schema: a INT}\nsteps:\n  - {name: x, sql: SELECT a FROM s}\nsinks:\n"
-    sinks = ("  - {topic: o, from: x}\n", "  - {parquet: out, from: x, key: [a]}\n", "  - topic: o\n    from: s\n")
+    sinks: tuple[str, ...] = (
+        "  - {topic: o, from: x}\n",
+        "  - {parquet: out, from: x, key: [a]}\n",
+        "  - topic: o\n    from: s\n",
+    )
     sinks += (
         "  - {delta: out, from: x, key: a, delete: b, newest_by: [c]}\nspark: {spark.x: 1}\n",
         "  - {iceberg: a.b.c, from: s, partition_by: a}\n",

@@ -124,10 +124,13 @@ def test_the_same_definition_goes_on_with_the_same_id(pipeline: Pipeline, state:
     assert state.take_definition(replace(pipeline, steps=(spaced, by_day())), IDENTITY) == (first, ())
 
 
-def test_a_recomputation_has_an_id_of_its_own_once_batches_were_sent(pipeline: Pipeline, state: StateDirectory) -> None:
-    """Its batches begin at 0 again, and would be taken for those that were sent."""
+@pytest.mark.parametrize("where", [f"outbox/by_day/{SENT_NOTE}", "tables/0123.json"])
+def test_a_recomputation_has_an_id_of_its_own_once_batches_were_sent(
+    pipeline: Pipeline, state: StateDirectory, where: str
+) -> None:
+    """Its batches begin at 0 again, and would be taken for those that are in a topic, or in a table."""
     first, _ = state.take_definition(pipeline, IDENTITY)
-    note = state.outbox("by_day") / SENT_NOTE
+    note = state.directory / where
     note.parent.mkdir(parents=True)
     note.write_text('{"next_batch": 0}')
     assert state.take_definition(pipeline, IDENTITY)[0] == first, "nothing was sent under it"
