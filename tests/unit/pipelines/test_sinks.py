@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +20,7 @@ from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, 
 from barnabas.pipelines.outbox import Outbox
 from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
+from barnabas.pipelines.sink import SinkWriter, Written
 from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, writers_of
 from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.staged_batches import StagedBatch
@@ -397,6 +399,38 @@ def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
     writer(Frame(notes), 1)
     assert notes == ["staged", "synced", "computed as noop", "synced", "sent [b'value 0']"]
     assert port.offset == 2
+
+
+class AtOnce(SinkWriter):
+    """A table whose commits are seen at once."""
+
+    commits_at_once = True
+
+    def __init__(self, notes: list[str], first: int = 0) -> None:
+        self.notes, self.first = notes, first
+
+    def write(self, frame: object, batch_id: int) -> Written:
+        is_new = batch_id >= self.first
+        self.notes += ["committed"] if is_new else []
+        return Written(is_computed=is_new, is_held=is_new)
+
+    def commit(self, batch_id: int, offsets: object) -> None:
+        self.notes.append("noted")
+
+
+def test_a_table_that_commits_at_once_does_so_behind_the_offsets_of_its_batch(
+    state: StateDirectory, monkeypatch: pytest.MonkeyPatch, pipeline: Pipeline
+) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
+    letters: Any = SimpleNamespace(write=lambda _: notes.append("letters"))
+    query = Query("by_day", pipeline.sinks[:1])
+    BatchWriter(query, [AtOnce(notes)], state, threading.Event(), letters)(Frame(notes), 0)
+    # The second time it is for the state that Spark has computed with the rows.
+    assert notes == ["synced", "committed", "letters", "synced", "noted"]
+    notes.clear()
+    BatchWriter(query, [AtOnce(notes, first=1)], state, threading.Event(), letters)(Frame(notes), 0)
+    assert notes == ["synced", "computed as noop", "letters"]
 
 
 def test_damage_of_a_staged_batch_is_told_with_what_to_do(pipeline: Pipeline, state: StateDirectory) -> None:
