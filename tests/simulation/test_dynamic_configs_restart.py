@@ -410,3 +410,28 @@ def test_bounds_and_expirations_change_while_the_broker_runs() -> None:
         )
         simulation.run_until(lambda: producer_expiration_ms(brokers[2]) == 54_000, 10)
         assert simulation.run_on(simulation.machine("other"), connect) == 3
+
+
+def test_bounds_of_connections_are_raised_and_lowered_while_the_broker_runs() -> None:
+    """A listener without a bound of its own has the broker's, also a later one."""
+    brokers: dict[int, Broker] = {}
+
+    async def connect(host: Host) -> int:
+        opened = [(await host.loop.create_connection(asyncio.Protocol, "broker2", PORT))[0] for _ in range(12)]
+        await pause(1.0)
+        found = sum(not transport.is_closing() for transport in opened)
+        for transport in opened:
+            transport.abort()
+        return found
+
+    with Simulation(1) as simulation:
+        running(simulation, brokers, "max.connections=7")
+        client, other = simulation.machine("client"), simulation.machine("other")
+        found = [simulation.run_on(other, connect)]
+        for name, value in (("max.connections", "10"), ("listener.name.plaintext.max.connections", "4")):
+            simulation.run_on(client, alter("one broker", {name: value}))
+            heard = brokers[2].components.storage.broker_configs
+            simulation.run_until(lambda: name in heard.layers.broker, 10)  # noqa: B023 - called in this round only
+            found.append(simulation.run_on(other, connect))
+    assert [count - found[0] for count in found] == [0, 3, -3]
+    assert 1 <= found[2] <= 4  # less those that others have

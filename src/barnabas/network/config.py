@@ -25,8 +25,8 @@ class ListenerConfig:
     connections_max: int = 2**31 - 1
     """`listener.name.NAME.max.connections`."""
     is_protected: bool = False
-    """`max.connection.creation.rate` of the broker does not count its connections, as in Kafka: brokers speak by it to
-    each other, and there are other listeners for clients."""
+    """Neither `max.connection.creation.rate` nor `max.connections` of the broker keeps its connections out, as in
+    Kafka: brokers speak by it to each other, and there are other listeners for clients."""
     authenticates: bool = False
     """No request is handled before somebody has said who the client is (`ServerConnection.divert`)."""
     backlog: int = 50

@@ -293,6 +293,13 @@ class ServerConnection(Connection):
         self._go_on(Pause.THROTTLED)
 
     @property
+    def quietness(self) -> tuple[bool, int]:
+        """By which the quietest of connections comes first: those without a request on its way, then those of which
+        nothing has been heard for longest.
+        """
+        return self._busy, self.active_step
+
+    @property
     def is_throttled(self) -> bool:
         """Whether it waits because of a quota."""
         return self._throttle_end is not None

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from barnabas.kernel.host import Host
@@ -61,9 +61,11 @@ class NetworkServer:
         self._context = LinkContext.of(host.loop, timers, config.link, logger, tick=tick, pool=pool)
         self._servers: dict[str, asyncio.AbstractServer] = {}
         self._connections: dict[ServerConnection, None] = {}
-        self._counted: set[ServerConnection] = set()
-        """Those that were let in."""
+        self._counted: dict[ServerConnection, None] = {}
+        """Those that were let in, in that order."""
         self._by_listener: dict[str, int] = {}
+        self._listener_bounds: dict[str, int] = {}
+        """The bounds of listeners that have others now than at the start."""
         self._by_address: dict[str, int] = {}
         self._limited = 0
         self._rates = rates or ConnectionRates(ClientQuotaSettings())
@@ -107,11 +109,16 @@ class NetworkServer:
             raise
         return ports
 
-    def limit_connections(self, connections_max: int, connections_per_ip_max: int) -> None:
-        """Takes other bounds for connections that come from now on; those that there are stay."""
+    def limit_connections(
+        self, connections_max: int, connections_per_ip_max: int, of_listeners: Mapping[str, int] | None = None
+    ) -> None:
+        """Takes other bounds for connections that come from now on; those that there are stay. `of_listeners` has the
+        listeners' own, by name.
+        """
         self._config = dataclasses.replace(
             self._config, connections_max=connections_max, connections_per_ip_max=connections_per_ip_max
         )
+        self._listener_bounds.update(of_listeners or {})
 
     def forget_fast_paths(self) -> None:
         """Has the next request of each connection looked at anew: its handler may be another now."""
@@ -163,7 +170,7 @@ class NetworkServer:
     def _let_in(self, connection: ServerConnection) -> bool:
         """Counts a connection and sets its socket up, or closes it because there are too many."""
         address, listener = connection.address, connection.listener
-        self._counted.add(connection)
+        self._counted[connection] = None
         self._by_listener[listener.name] = self._by_listener.get(listener.name, 0) + 1
         if not listener.is_control_plane:
             self._limited += 1
@@ -173,8 +180,21 @@ class NetworkServer:
                 self.connections_refused += 1
                 connection.fail(reason)
                 return False
+            if self._limited > self._config.connections_max:
+                self._make_room()
         self._set_up_socket(connection)
         return True
+
+    def _make_room(self) -> None:
+        """A broker has come beyond `max.connections`: the quietest client goes, as in Kafka."""
+        clients = [
+            each
+            for each in self._counted
+            if each.is_open and not each.listener.is_protected and not each.listener.is_control_plane
+        ]
+        quietest = min(clients, key=lambda each: each.quietness, default=None)
+        if quietest is not None:
+            quietest.fail("a broker needs its place, and it was the quietest; max.connections are there")
 
     def closed(self, connection: ServerConnection) -> None:
         """Takes a connection off every count."""
@@ -183,7 +203,7 @@ class NetworkServer:
         del self._connections[connection]
         self._admission.forget(connection)
         if connection in self._counted:
-            self._counted.discard(connection)
+            del self._counted[connection]
             _decrease(self._by_listener, connection.listener.name)
             if not connection.listener.is_control_plane:
                 self._limited -= 1
@@ -230,13 +250,11 @@ class NetworkServer:
 
     def _reason_to_refuse(self, address: str, listener: ListenerConfig) -> str | None:
         config = self._config
-        if self._limited > config.connections_max:
+        if self._limited > config.connections_max and not listener.is_protected:
             return f"there are already {config.connections_max} connections, the limit of max.connections"
-        if self._by_listener[listener.name] > listener.connections_max:
-            return (
-                f"listener {listener.name} has {listener.connections_max} connections already, "
-                "the limit of its max.connections"
-            )
+        bound = self._listener_bounds.get(listener.name, listener.connections_max)
+        if self._by_listener[listener.name] > bound:
+            return f"listener {listener.name} has {bound} connections already, the limit of its max.connections"
         most = config.connections_per_ip_overrides.get(address, config.connections_per_ip_max)
         if self._by_address[address] > most:
             return f"its address has {most} connections already, the limit of max.connections.per.ip"

@@ -243,6 +243,7 @@ class BrokerComponents:
 
     def _follow_configs(self, configs: BrokerConfigs) -> None:
         """Makes the components follow dynamic configs."""
+        bound = self.config.listeners.bound
         configs.follow(
             ["unclean.leader.election.enable"],
             lambda values: self.controller.reconfigure(
@@ -258,7 +259,14 @@ class BrokerComponents:
         configs.follow_throttle("replica.alter.log.dirs.io.max.bytes.per.second", self.replica_manager.limit_log_moves)
         configs.follow(
             ["max.connections", "max.connections.per.ip"],
-            lambda values: self.network.limit_connections(values["max.connections"], values["max.connections.per.ip"]),
+            lambda values: self.network.limit_connections(
+                values["max.connections"],
+                values["max.connections.per.ip"],
+                {
+                    each.listener_name: configs.config.of_listener(each.listener_name, "max.connections")
+                    for each in bound
+                },
+            ),
         )
 
     def stopping(self, drain_ms: float) -> list[Step]:

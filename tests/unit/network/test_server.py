@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import re
 import struct
@@ -317,6 +318,58 @@ def test_refuses_connections_beyond_the_broker_s_and_the_listener_s_limit(run: R
     of_broker = "its" not in limit
     listener = ListenerConfig("DATA", "127.0.0.1", 0, connections_max=100 if of_broker else 1)
     scenario(run, body, NetworkConfig(connections_max=1 if of_broker else 100), (listener,))
+
+
+def test_brokers_come_in_beyond_the_limit_and_the_quietest_client_goes(run: Run) -> None:
+    """As in Kafka, or a flood of clients would keep followers from their leaders."""
+
+    async def body(served: Serving, connect: Any) -> None:
+        working, quiet, talking = [await connect() for _ in range(3)]
+        working.send(b"park")
+        await served.handler.until(lambda: served.handler.slots)
+        served.server._context.idle.step += 1
+        for client in (talking, quiet):
+            client.send(b"a")
+            assert await client.receive() == b"a"
+        served.server._context.idle.step += 1
+        talking.send(b"b")
+        assert await talking.receive() == b"b"
+        assert await (await connect()).ended()
+        brokers = [await connect("BROKERS") for _ in range(3)]
+        assert await quiet.ended()
+        assert await talking.ended()
+        assert await working.ended()
+        for broker in (*brokers, await connect("BROKERS")):  # which takes the place of no other broker
+            broker.send(b"fetch")
+            assert await broker.receive() == b"fetch"
+        assert await (await connect()).ended()
+        for broker in brokers:
+            await broker.close()
+        await served.handler.until(lambda: len(served.handler.closed) == 6)
+        again = await connect()
+        again.send(b"again")
+        assert await again.receive() == b"again"
+        gone = [line for line in served.lines.lines if "a broker needs its place" in line]
+        ports = [client.writer.get_extra_info("sockname")[1] for client in (quiet, talking, working)]
+        assert [line.split(" with ")[1].split(":")[1] for line in gone] == list(map(str, ports))
+
+    brokers = ListenerConfig("BROKERS", "127.0.0.1", 0, is_protected=True)
+    scenario(run, body, NetworkConfig(connections_max=3), (DATA, brokers))
+
+
+def test_limits_that_change_count_for_connections_from_then_on(run: Run) -> None:
+    async def body(served: Serving, connect: Any) -> None:
+        first = await connect()
+        served.server.limit_connections(10, 10, {"DATA": 2})
+        second = await connect()
+        assert await (await connect()).ended()
+        served.server.limit_connections(10, 10, {"DATA": 1})
+        assert await (await connect()).ended()
+        for client in (first, second):
+            client.send(b"a")
+            assert await client.receive() == b"a"
+
+    scenario(run, body, NetworkConfig(), (dataclasses.replace(DATA, connections_max=1),))
 
 
 def test_an_idle_connection_is_closed_and_one_with_a_parked_request_is_not(run: Run) -> None:
