@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, base_name, check_broker_config
 from barnabas.config.derived import Values
-from barnabas.config.describing import BrokerLayers, check_dynamic_configs
+from barnabas.config.describing import BrokerLayers, check_dynamic_configs, fixed_changes
 from barnabas.config.key_table import broker_keys, dynamic_keys
 from barnabas.config.keys import ConfigError, ConfigKey, ConfigType, Support
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -21,6 +21,7 @@ from barnabas.wire.errors import ErrorCode, KafkaError
 Texts = Mapping[str, str]
 _CLEANER_THREADS: Final = "log.cleaner.threads"
 _NO_SECRETS: Final = "passwords cannot be set at run time: they are not kept encrypted yet (password.encoder.secret)"
+_OF_A_LISTENER: Final = "at run time for a listener that is there; set it in server.properties and start again"
 _SOURCE: Final = "The dynamic configuration"
 
 
@@ -140,6 +141,9 @@ class BrokerConfigs:
         read = self._read(self._with(texts, of_one_broker=of_one_broker))
         if isinstance(read, BrokerConfigError):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(read.problems))
+        fixed = fixed_changes(self._config, read, self._known)
+        if fixed:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(fixed)} cannot be changed {_OF_A_LISTENER}")
         for follower in self._followers:
             try:
                 follower.check(read)

@@ -19,6 +19,7 @@ from barnabas.config.keys import ConfigKey, ConfigType, Required, UpdateMode
 
 Texts = Mapping[str, str]
 _TYPE_UNKNOWN: Final = 0
+_BOUNDS_OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 
 
 class ConfigSource(enum.IntEnum):
@@ -145,6 +146,28 @@ def check_dynamic_configs(changes: Texts, *, of_one_broker: bool) -> list[str]:
         elif not of_one_broker and key.update_mode is UpdateMode.PER_BROKER:
             problems.append(f"{name} can be changed for one broker only, not for all at once; name the broker")
     return problems
+
+
+def fixed_changes(before: BrokerConfig, after: BrokerConfig, known: Keys) -> list[str]:
+    """What `after` says otherwise of listeners that `before` has, and a new listener only could have.
+
+    Source: Kafka's `DynamicListenerConfig`: of a listener that there is, stores and bounds of connections can change.
+    """
+    names = {endpoint.listener_name for endpoint in before.listeners.bound}
+    names &= {endpoint.listener_name for endpoint in after.listeners.bound}
+    prefixes = tuple(f"{LISTENER_PREFIX}{name.lower()}." for name in names)
+    changed = {name for name in before.given.keys() | after.given.keys() if name.startswith(prefixes)}
+    return sorted(
+        name
+        for name in changed
+        if before.given.get(name) != after.given.get(name)
+        and not _may_change_of_listener(base_name(name, known), known)
+    )
+
+
+def _may_change_of_listener(name: str, known: Keys) -> bool:
+    key = known.get(name)
+    return name in _BOUNDS_OF_LISTENERS or (key is not None and _needs_listener_prefix(key))
 
 
 def synonym_chain(name: str, known: Keys) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ from barnabas.config.listeners import SecurityProtocol
 from barnabas.kernel.host import Files
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.real_key_files import load_chain
+from barnabas.link.tls_errors import as_words
 from barnabas.network.connection import ServerConnection
 from barnabas.server.errors import BrokerStartError
 from barnabas.tls.contexts import client_context, server_context
@@ -30,6 +31,7 @@ from barnabas.tls.errors import NoPrincipalError, TlsConfigError
 from barnabas.tls.principal_rules import PrincipalRules
 from barnabas.tls.settings import TlsSettings
 from barnabas.tls.stores import Stores, read_stores
+from barnabas.tls.trials import try_handshake
 
 if TYPE_CHECKING:
     import ssl
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
     from barnabas.link.tls import TlsEnd
 
 _CLIENT_AUTH: Final = "ssl.client.auth"
+_FIXED: Final = (
+    "protocol",
+    "enabled_protocols",
+    "cipher_suites",
+    "client_auth",
+    "endpoint_identification_algorithm",
+)
+"""What of `TlsSettings` a listener keeps until the broker is started again, as in Kafka."""
 _FILE_BYTES_MAX: Final = 32 * 1024 * 1024
 _USER: Final = "User:"
 
@@ -69,10 +79,12 @@ def uses_tls(config: BrokerConfig) -> bool:
 def check_tls(config: BrokerConfig, files: Files) -> None:
     """Raises BrokerStartError for what keys of TLS ask for and cannot be done."""
     try:
-        for side in _sides(config):
-            _context(side, _basis(config, side, files))
+        bases = {side: _basis(config, side, files) for side in _sides(config)}
+        for side, basis in bases.items():
+            _context(side, basis)
             if side.is_server:
                 PrincipalRules(_rules(config, side.listener_name))
+                _check_brokers(side.listener_name, bases, bases)
     except TlsConfigError as error:
         raise BrokerStartError(str(error)) from None
 
@@ -135,32 +147,47 @@ class BrokerTls:
                 when_secured=partial(_secured, counts, rules),
                 when_failed=partial(self._failed, name),
             )
+        for side in self._bases:
+            if side.is_server:
+                _check_brokers(side.listener_name, self._bases, self._bases)
         for gauge, read in (("Begun", lambda: handshakes.begun), ("Waiting", lambda: handshakes.waiting)):
             metrics.gauge(MetricName("barnabas.network", "TlsHandshakes", gauge), read)
 
     def check(self, config: BrokerConfig) -> None:
         """Whether its keys and certificates can take the place of the present ones. Raises TlsConfigError."""
-        for side, before in self._bases.items():
-            basis = _basis(config, side, self._files)
-            if basis != before:
-                _context(side, basis)
-                _check_exchange(side, config, before.stores, basis.stores)
+        for name in dict.fromkeys(side.listener_name for side in self._bases):
+            self._exchange(config, name)
 
     def take(self, config: BrokerConfig) -> None:
         """Takes what has changed, in the files that it names too; what cannot be taken is logged and left."""
-        for side, before in self._bases.items():
+        for name in dict.fromkeys(side.listener_name for side in self._bases):
             try:
-                basis = _basis(config, side, self._files)
-                if basis == before:
-                    continue
-                context = _context(side, basis)
-                _check_exchange(side, config, before.stores, basis.stores)
+                exchanged = self._exchange(config, name)
             except TlsConfigError as error:
                 self._logger.error("The keys of before are kept. %s", error)  # noqa: TRY400 - no trace helps
                 continue
-            self._bases[side] = basis
-            (self.listeners if side.is_server else self.to_brokers)[side.listener_name].context = context
-            self._logger.info("%s: new connections have other keys or certificates now", side)
+            for side, (basis, context) in exchanged.items():
+                self._bases[side] = basis
+                (self.listeners if side.is_server else self.to_brokers)[name].context = context
+                self._logger.info("%s: new connections have other keys or certificates now", side)
+
+    def _exchange(self, config: BrokerConfig, name: str) -> dict[_Side, tuple[_Basis, ssl.SSLContext]]:
+        """What is to change for listeners of that name, ours and others'. Raises TlsConfigError."""
+        exchanged: dict[_Side, tuple[_Basis, ssl.SSLContext]] = {}
+        before = {side: basis for side, basis in self._bases.items() if side.listener_name == name}
+        for side, former in before.items():
+            basis = _basis(config, side, self._files)
+            fixed = {field: getattr(former.settings, field) for field in _FIXED}
+            basis = basis._replace(settings=replace(basis.settings, **fixed))
+            if basis != former:
+                context = _context(side, basis)
+                _check_exchange(side, config, former.stores, basis.stores)
+                exchanged[side] = basis, context
+        if exchanged:
+            after = {**before, **{side: basis for side, (basis, _) in exchanged.items()}}
+            for servers, clients in ((before, after), (after, before), (after, after)):
+                _check_brokers(name, servers, clients)
+        return exchanged
 
     def _failed(self, listener_name: str) -> None:
         self.counts[listener_name].failed += 1
@@ -214,20 +241,39 @@ def _context(side: _Side, basis: _Basis) -> ssl.SSLContext:
 
 
 def _check_exchange(side: _Side, config: BrokerConfig, before: Stores, after: Stores) -> None:
-    """Whether a certificate may take another's place: who it names is to stay, unless the configs say otherwise
+    """Whether a certificate may take another's place: whom it names is to stay, unless the configs say otherwise
     (KIP-978). Raises TlsConfigError.
     """
-    if before.key is None or after.key is None:
+    former, later = before.key, after.key
+    if former is None or later is None:
         return
     try:
-        was, is_now = subject_name(before.key.certificate), subject_name(after.key.certificate)
-        missing = alternative_names(before.key.certificate) - alternative_names(after.key.certificate)
+        was, is_now = subject_name(former.certificate), subject_name(later.certificate)
+        missing = alternative_names(former.certificate) - alternative_names(later.certificate)
     except NoPrincipalError as error:
         raise TlsConfigError(f"{side}: {error}") from None
-    if was != is_now and not config.values["ssl.allow.dn.changes"]:
+    if was.lower() != is_now.lower() and not config.of_listener(side.listener_name, "ssl.allow.dn.changes"):
         raise TlsConfigError(f"{side}: the certificate is of {was}, and the new one of {is_now} (ssl.allow.dn.changes)")
-    if missing and not config.values["ssl.allow.san.changes"]:
+    if missing and not config.of_listener(side.listener_name, "ssl.allow.san.changes"):
         raise TlsConfigError(f"{side}: the new certificate lacks alternative names (ssl.allow.san.changes)")
+
+
+def _check_brokers(name: str, servers: Mapping[_Side, _Basis], clients: Mapping[_Side, _Basis]) -> None:
+    """Whether brokers with these stores let each other in where they speak to each other, as Kafka looks too: at the
+    start, and with those of before and after an exchange, which brokers have for a time. Raises TlsConfigError.
+    """
+    listener, ours = _Side(is_server=True, listener_name=name), _Side(is_server=False, listener_name=name)
+    if listener not in servers or ours not in clients:
+        return
+    there, here = servers[listener], clients[ours]
+    nameless = here._replace(settings=replace(here.settings, endpoint_identification_algorithm=""))
+    failure = try_handshake(_context(listener, there), _context(ours, nameless))
+    if failure is not None:
+        why = as_words(failure.error, is_server=failure.of_server)
+        raise TlsConfigError(
+            f"{listener}: brokers would not let each other in: {why}; the trust store must have the authority of the"
+            " key store's certificate, before and after an exchange"
+        )
 
 
 def _rules(config: BrokerConfig, listener_name: str) -> str:

@@ -158,6 +158,21 @@ def test_what_a_client_asks_for_is_checked_first(texts: dict[str, str], of_one_b
     assert refusal.value.code.name == code
 
 
+def test_of_a_listener_that_is_there_only_bounds_and_stores_change() -> None:
+    """As in Kafka: what else it says is settled when the listener is made, and a new one may have it."""
+    made, _ = configs()
+    made.check({"listener.name.plaintext.max.connections": "5"}, of_one_broker=True)
+    made.check({"listener.name.plaintext.ssl.keystore.location": "/a"}, of_one_broker=True)
+    for fixed in ("ssl.client.auth", "connections.max.reauth.ms", "sasl.enabled.mechanisms"):
+        value = {"ssl.client.auth": "required", "connections.max.reauth.ms": "5"}.get(fixed, "PLAIN")
+        name = f"listener.name.plaintext.{fixed}"
+        with pytest.raises(KafkaError, match=f"{name} cannot be changed at run time for a listener that is there"):
+            made.check({name: value}, of_one_broker=True)
+        made.check({f"listener.name.new.{fixed}": value}, of_one_broker=True)
+    made.set_broker({"listener.name.plaintext.ssl.client.auth": "required"})  # from an earlier time: it may stay
+    made.check({"listener.name.plaintext.ssl.client.auth": "required", "log.retention.ms": "5"}, of_one_broker=True)
+
+
 def test_threads_of_the_cleaner_are_halved_or_doubled_at_a_time() -> None:
     made, _ = configs()
     made.check({"log.cleaner.threads": "2"}, of_one_broker=False)

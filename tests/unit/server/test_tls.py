@@ -127,6 +127,7 @@ def test_a_key_is_exchanged_where_its_file_or_its_place_has_changed(store: Path,
         ("/CN=castle", "DNS:localhost,IP:127.0.0.1", "dn", "is of CN=localhost, and the new one of CN=castle"),
         ("/CN=localhost", "DNS:localhost", "san", "lacks alternative names"),
         ("/CN=localhost", "IP:127.0.0.1,DNS:castle,DNS:localhost", None, None),
+        ("/CN=LocalHost", "IP:127.0.0.1,DNS:localhost", None, None),
     ],
 )
 def test_a_certificate_of_another_takes_nobodys_place_unless_it_may(
@@ -157,6 +158,101 @@ def test_a_file_that_is_half_written_changes_nothing(store: Path, caplog: pytest
     assert tls.listeners["SSL"].context is before
     assert "The keys of before are kept" in caplog.text
     assert "PRIVATE KEY-----" not in caplog.text
+
+
+def test_an_exchange_that_would_part_the_brokers_is_refused(store: Path, tmp_path: Path) -> None:
+    """Kafka tries a handshake with the stores of before, and so at the start: brokers have both for a time."""
+    ours, theirs = shared_authority().certificate, other_authority().certificate
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(ours.read_bytes())
+    place = f"ssl.truststore.location={trusted}"
+    read = config(store, place)
+    tls = made(read)
+
+    def contexts() -> list[ssl.SSLContext]:
+        return [end.context for end in (tls.listeners["INNER"], tls.to_brokers["INNER"])]
+
+    def refused(says: str) -> None:
+        before = contexts()
+        with pytest.raises(TlsConfigError, match=says):
+            tls.check(read)
+        tls.take(read)
+        assert contexts() == before
+
+    shutil.copy(other_authority().sign().both, store)
+    refused("Listener INNER: brokers would not let each other in: the client's certificate is not accepted")
+    trusted.write_bytes(ours.read_bytes() + theirs.read_bytes())
+    refused("brokers would not let each other in: ")  # those that have not changed yet do not know the new one
+    shutil.copy(shared_authority().sign().both, store)
+    tls.take(read)
+    shutil.copy(other_authority().sign().both, store)
+    trusted.write_bytes(ours.read_bytes())
+    refused("brokers would not let each other in: ")
+    trusted.write_bytes(ours.read_bytes() + theirs.read_bytes())
+    tls.take(read)  # now the others know both
+    trusted.write_bytes(theirs.read_bytes())
+    before = contexts()
+    tls.check(read)
+    tls.take(read)
+    assert not set(contexts()) & set(before)
+    with pytest.raises(
+        BrokerStartError, match=r"Listener INNER: brokers would not let each other in: .* certificate is not"
+    ):
+        check_tls(config(broker_certificate().both, place), RealFiles())
+    with pytest.raises(
+        TlsConfigError, match=r"Listener INNER: brokers would not let each other in: .* certificate is not"
+    ):
+        made(config(broker_certificate().both, place))
+
+
+def test_brokers_that_show_no_certificate_that_counts_are_told_so_at_the_start(tmp_path: Path) -> None:
+    only_server = tmp_path / "server.pem"
+    expired = shared_authority().sign(days=0)
+    with pytest.raises(BrokerStartError, match="not accepted: certificate has expired"):
+        check_tls(config(expired.both), RealFiles())
+    only_server.write_bytes(other_authority().certificate.read_bytes())
+    with pytest.raises(BrokerStartError, match="the broker's certificate is not accepted: unable to get local issuer"):
+        check_tls(
+            config(broker_certificate().both, f"listener.name.inner.ssl.truststore.location={only_server}"), RealFiles()
+        )
+    # Not asked of listeners that are for clients only.
+    check_tls(
+        config(broker_certificate().both, f"listener.name.ssl.ssl.truststore.location={only_server}"), RealFiles()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ssl.client.auth", "none"),
+        ("ssl.enabled.protocols", "TLSv1.3"),
+        ("ssl.protocol", "TLSv1.2"),
+        ("ssl.cipher.suites", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"),
+        ("ssl.endpoint.identification.algorithm", ""),
+    ],
+)
+def test_nothing_but_stores_is_exchanged_at_run_time(store: Path, name: str, value: str) -> None:
+    """As in Kafka: whom a listener asks for a certificate, among others, is settled when it is made."""
+    read = config(store)
+    tls = made(read)
+    configs = BrokerConfigs(read, broker_id=1, logger=logging.getLogger("tls"))
+    configs.follow_whole(tls)
+    with pytest.raises(KafkaError, match="cannot be changed at run time for a listener that is there") as refused:
+        configs.check({f"listener.name.inner.{name}": value}, of_one_broker=True)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
+    configs.check({name: value}, of_one_broker=True)  # for the next start, and so for new listeners
+    before = {listener: end.context for listener, end in tls.listeners.items()}
+    configs.set_broker({f"listener.name.inner.{name}": value})  # as somebody wrote it into the znode
+    configs.set_broker({name: value})
+    assert {listener: end.context for listener, end in tls.listeners.items()} == before
+    shutil.copy(shared_authority().sign().both, store)
+    configs.set_broker({name: value})
+    after = tls.listeners["INNER"].context
+    assert after is not before["INNER"]
+    for attribute in ("verify_mode", "minimum_version", "maximum_version"):
+        assert getattr(after, attribute) == getattr(before["INNER"], attribute)
+    assert after.get_ciphers() == before["INNER"].get_ciphers()
+    assert tls.to_brokers["INNER"].context.check_hostname
 
 
 def test_dynamic_configs_of_a_listener_reach_its_keys(store: Path, tmp_path: Path) -> None:
