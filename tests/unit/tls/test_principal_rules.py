@@ -32,6 +32,18 @@ KIP_371 = (
         # Java replaces the empty rest too.
         ("RULE:(.*)/<$1>/", "CN=a", "<CN=a><>"),
         (" , DEFAULT", "CN=a", "CN=a"),
+        # It goes a character on after an empty match, and Python's `sub` would look for a longer one there.
+        ("RULE:(.*?)/x/", "ab", "xaxbx"),
+        ("RULE:^(.*?)/<$1>/", "ab", "<>ab"),
+        # Java's words, digits and small letters are ASCII, but not where its words begin and end.
+        (r"RULE:^CN=(\w+).*$/$1/", "CN=jürgen", "j"),
+        (r"RULE:^CN=(\d+).*$/$1/,DEFAULT", "CN=٣", "CN=٣"),
+        ("RULE:(?i)cn=(k)/$1/,DEFAULT", "CN=\u212a", "CN=\u212a"),
+        (r"RULE:^CN=.*\b$/yes/,DEFAULT", "CN=À", "yes"),
+        ("RULE:^CN=(.*)$/$1/,DEFAULT", "CN=a\u2028b", "CN=a\u2028b"),
+        ("RULE:(?s)CN=(.*)/$1/", "CN=a\u2028b", "a\u2028b"),
+        (r"RULE:CN=([.\]\w]+)/$1/", "CN=a].b", "a].b"),
+        ("RULE:CN=([]a]+)/$1/", "CN=a]", "a]"),
     ],
 )
 def test_the_first_rule_that_fits_names_the_client(rules: str, distinguished_name: str, name: str) -> None:
@@ -46,7 +58,20 @@ def test_a_client_that_no_rule_fits_has_no_name(rules: str) -> None:
 
 @pytest.mark.parametrize(
     "rules",
-    ["DEFAULTS", "RULE:", "RULE:a/b", "RULE:a/b/LU", "RULE:a/b/,x", "rule:a/b/", "RULE:(/b/", "RULE:a/b/ DEFAULT"],
+    [
+        # What means something else in Java would name another client.
+        *("RULE:[a-z&&[^b]]/x/", "RULE:[a[bc]]/x/", r"RULE:\v/x/", r"RULE:\0101/x/", r"RULE:\p{Lu}/x/"),
+        # Java takes these, and then nobody comes in.
+        *("RULE:(a)/$/", "RULE:a/$1/", "RULE:(a)/${b}/"),
+        "DEFAULTS",
+        "RULE:",
+        "RULE:a/b",
+        "RULE:a/b/LU",
+        "RULE:a/b/,x",
+        "rule:a/b/",
+        "RULE:(/b/",
+        "RULE:a/b/ DEFAULT",
+    ],
 )
 def test_rules_that_are_none_are_refused(rules: str) -> None:
     with pytest.raises(TlsConfigError, match=r"ssl\.principal\.mapping\.rules"):
