@@ -8,7 +8,7 @@ place, of which there are few: while others wait for one, the quietest are sent 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
@@ -26,9 +26,13 @@ BEGUN_MAX: Final = 512
 BEGUN_PER_ADDRESS_MAX: Final = 128
 QUIET_SECONDS: Final = 2.0
 """How long a client that has begun may say nothing while others wait for its place."""
+PATIENCE: Final = 0.25
+"""What part of the time that a client has had counts as if it were quiet: one byte a second holds no place for long."""
 HANDSHAKE_MS: Final = 30_000
 """How long a handshake may take in all, but for the time that it waits for our own work."""
 RECEIVED_BYTES: Final = 64 * 1024
+FIRST_BYTES: Final = 4 * 1024
+"""What is received of a client that has no place yet, of whom there may be very many."""
 _LOOK_MS: Final = 500
 _FULL_PAUSE_MS: Final = 20
 
@@ -38,7 +42,8 @@ class Handshaker(Protocol):
 
     address: str
     quiet_since: float
-    """When it was last waited for its peer; infinity while a step of it waits or is worked on."""
+    """Since when its peer is waited for, less `PATIENCE` of the time for which it was waited for before; infinity while
+    a step of it waits or is worked on."""
     goes_first: bool
 
     def do_step(self) -> None:
@@ -64,7 +69,8 @@ class Handshakes:
         self._offload = offload
         self._begun: dict[Handshaker, None] = {}
         self._by_address: dict[str, int] = {}
-        self._waiting: dict[str, deque[Handshaker]] = {}
+        self._waiting: OrderedDict[str, OrderedDict[Handshaker, None]] = OrderedDict()
+        """Those without a place, by their addresses; whose turn it is comes first."""
         self._first: deque[Handshaker] = deque()
         self._steps: deque[Handshaker] = deque()
         self._working = 0
@@ -90,7 +96,7 @@ class Handshakes:
         if self._has_place(connection.address):
             self._take_place(connection)
             return True
-        self._waiting.setdefault(connection.address, deque()).append(connection)
+        self._waiting.setdefault(connection.address, OrderedDict())[connection] = None
         if self._timer is None:
             self._timer = self._timers.call_after(_LOOK_MS, self._look)
         return False
@@ -101,7 +107,7 @@ class Handshakes:
         if connection not in self._begun:
             line = self._waiting.get(address)
             if line is not None and connection in line:
-                line.remove(connection)
+                del line[connection]
                 if not line:
                     del self._waiting[address]
             return
@@ -120,15 +126,17 @@ class Handshakes:
 
     def _let_in(self) -> None:
         """One of each address in turn, so that none keeps the others out."""
-        for address in list(self._waiting):
-            if len(self._begun) >= BEGUN_MAX:
+        while len(self._begun) < BEGUN_MAX:
+            # Few addresses can have all the places that one may have, so few are passed over.
+            address = next((each for each in self._waiting if self._has_place(each)), None)
+            if address is None:
                 return
-            if not self._has_place(address):
-                continue
-            line = self._waiting.pop(address)
-            connection = line.popleft()
+            line = self._waiting[address]
+            connection, _ = line.popitem(last=False)
             if line:
-                self._waiting[address] = line  # behind the others
+                self._waiting.move_to_end(address)
+            else:
+                del self._waiting[address]
             self._take_place(connection)
             connection.place_free()
 
@@ -137,18 +145,23 @@ class Handshakes:
         if not self._waiting:
             return
         # As many as others wait for their places: for any place, or for one of their own address.
-        latest = self._loop.time() - QUIET_SECONDS
-        for address, line in list(self._waiting.items()):
-            is_full = len(self._begun) >= BEGUN_MAX
-            quiet = [
-                each for each in self._begun if each.quiet_since <= latest and (is_full or each.address == address)
-            ]
-            quiet.sort(key=lambda each: each.quiet_since)
-            for connection in quiet[: len(line)]:
-                connection.evict()
+        if len(self._begun) >= BEGUN_MAX:
+            self._send_away(list(self._begun), sum(map(len, self._waiting.values())))
+        else:
+            for address, line in list(self._waiting.items()):
+                if not self._has_place(address):
+                    self._send_away([each for each in self._begun if each.address == address], len(line))
         self._let_in()
         if self._waiting and self._timer is None:
             self._timer = self._timers.call_after(_LOOK_MS, self._look)
+
+    def _send_away(self, connections: list[Handshaker], count: int) -> None:
+        """The quietest of these, at most so many."""
+        latest = self._loop.time() - QUIET_SECONDS
+        quiet = [each for each in connections if each.quiet_since <= latest]
+        quiet.sort(key=lambda each: each.quiet_since)
+        for connection in quiet[:count]:
+            connection.evict()
 
     # Steps.
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from barnabas.kernel.host import HostClosedError
 from barnabas.link.connection import Connection, Phase
 from barnabas.link.errors import AuthenticationFailedError
-from barnabas.link.handshakes import HANDSHAKE_MS, Handshakes, one_step
+from barnabas.link.handshakes import FIRST_BYTES, HANDSHAKE_MS, PATIENCE, Handshakes, one_step
 from barnabas.link.tls_errors import as_words
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_ssl",
         "_step_runs",
         "_timer",
+        "_waited_seconds",
+        "_waits_since",
         "_wants_reading",
         "address",
         "goes_first",
@@ -107,6 +109,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._error: Exception | None = None
         self._step_runs = self._has_place = self._is_complete = False
         self._handshake_bytes = 0
+        self._waited_seconds = self._waits_since = 0.0
         self._is_reading = self._wants_reading = True
         self._is_raw_full = self._is_full = False
         self._backlog: deque[memoryview] = deque()
@@ -126,7 +129,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._raw.set_write_buffer_limits(high=_UNSENT_BYTES_HIGH)
         name = transport.get_extra_info("peername")
         self.address = str(name[0]) if isinstance(name, tuple) else ""
-        self.quiet_since = self._context.loop.time()
+        self._wait_for_peer()
         self._timer = self._context.timers.call_after(HANDSHAKE_MS, self._time_out)
         self._link.connection_made(cast("asyncio.Transport", self))
         if not self._is_reading:
@@ -156,7 +159,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         return False
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        return self._end.handshakes.received
+        received = self._end.handshakes.received
+        return received if self._phase is _OPEN or self._has_place else received[:FIRST_BYTES]
 
     def buffer_updated(self, count: int) -> None:
         received = self._end.handshakes.received[:count]
@@ -185,14 +189,23 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """With the bytes that have come, unless who reads is not to go on, or has no place yet."""
-        if self._wants_reading and (self._has_place or self._end.handshakes.enter(self)):
+        if not self._wants_reading:
+            self._set_reading()
+        elif self._has_place:
+            self._begin()
+        elif self._end.handshakes.enter(self):
             self.place_free()
         else:
             self._set_reading()
 
     def place_free(self) -> None:
         self._has_place = True
+        self._wait_for_peer()  # that it has waited for us does not count
         self._begin()
+
+    def _wait_for_peer(self) -> None:
+        self._waits_since = self._context.loop.time()
+        self.quiet_since = self._waits_since - self._waited_seconds * PATIENCE
 
     def _begin(self) -> None:
         """Has a step done with the bytes that have come."""
@@ -208,6 +221,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 self._fail(str(error))
                 return
         self._step_runs = True
+        self._waited_seconds += self._context.loop.time() - self._waits_since
         self.quiet_since = math.inf
         self._set_reading()
         self._end.handshakes.work(self)
@@ -222,7 +236,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._phase is not Phase.CONNECTING:
             self._ssl = None if self._phase is Phase.CLOSED else self._ssl
             return
-        self.quiet_since = self._context.loop.time()
+        self._wait_for_peer()
         self._send_outgoing()
         if error is not None:
             if isinstance(error, asyncio.CancelledError | HostClosedError):
@@ -372,8 +386,10 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._read_is_due = True
             self._context.loop.call_soon(self._read_later)
         elif self._phase is Phase.CONNECTING:
-            self.quiet_since = self._context.loop.time()
-            if self._incoming.pending and not self._step_runs:
+            if self._step_runs:
+                return
+            self._wait_for_peer()
+            if self._incoming.pending:
                 self._go_on()
             else:
                 self._set_reading()
