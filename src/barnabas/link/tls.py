@@ -21,6 +21,7 @@ from barnabas.link.connection import Connection, Phase
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.handshakes import FIRST_BYTES, HANDSHAKE_MS, PATIENCE, Handshakes, one_step
 from barnabas.link.tls_errors import as_words
+from barnabas.link.tls_records import Records
 
 if TYPE_CHECKING:
     from barnabas.kernel.timers import Timer
@@ -34,6 +35,10 @@ TURN_BYTES: Final = 256 * 1024
 _UNSENT_BYTES_HIGH: Final = 64 * 1024
 _UNSENT_OF_PROTOCOL_MAX: Final = 1024 * 1024
 """What OpenSSL itself may have to say to a peer that does not read: more is an attack."""
+RECORDS_PER_TURN: Final = 256
+"""What one connection has decrypted in one turn, however small."""
+_RECORDS_PER_STEP: Final = 64
+"""In a handshake; what follows it is not for the threads, but may be there when it is over."""
 _HANDSHAKE_BYTES_MAX: Final = 256 * 1024
 _OPEN: Final = Phase.OPEN
 
@@ -74,6 +79,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_is_full",
         "_is_raw_full",
         "_is_reading",
+        "_later",
         "_link",
         "_low",
         "_outgoing",
@@ -81,6 +87,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_pump_is_due",
         "_raw",
         "_read_is_due",
+        "_records",
         "_server_name",
         "_ssl",
         "_step_runs",
@@ -102,6 +109,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._raw: asyncio.Transport | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
+        self._records = Records()
+        self._later = b""
+        """What has come and is not OpenSSL's yet."""
         self._ssl: ssl.SSLObject | None = None
         self._server_name = server_name
         self._phase = Phase.CONNECTING
@@ -142,6 +152,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         was_open, self._phase = self._phase is _OPEN, Phase.CLOSED
         self._end_handshake()
         self._raw = None
+        self._later = b""
         self._backlog.clear()
         self._backlog_bytes = 0
         failure = self._error or error
@@ -165,7 +176,10 @@ class TlsConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         received = self._end.handshakes.received[:count]
         if self._phase is _OPEN:
-            self._incoming.write(received)
+            end = self._records.cut(received, RECORDS_PER_TURN)
+            self._incoming.write(received[:end])
+            if end < count:
+                self._later = bytes(received[end:])
             self._decrypt()
         elif self._phase is Phase.CONNECTING:
             self._take_of_handshake(received)
@@ -179,8 +193,16 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     # The handshake.
 
+    def _feed(self, records_max: int) -> None:
+        """Gives OpenSSL some more of what has come."""
+        later = self._later
+        if later:
+            end = self._records.cut(later, records_max)
+            self._incoming.write(later[:end])
+            self._later = later[end:]
+
     def _take_of_handshake(self, received: memoryview) -> None:
-        self._incoming.write(received)
+        self._later += received
         self._handshake_bytes += len(received)
         if self._handshake_bytes > _HANDSHAKE_BYTES_MAX:
             self._fail(f"a handshake of more than {_HANDSHAKE_BYTES_MAX} bytes")
@@ -220,6 +242,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             except ValueError as error:  # a name that is none
                 self._fail(str(error))
                 return
+        self._feed(_RECORDS_PER_STEP)
         self._step_runs = True
         self._waited_seconds += self._context.loop.time() - self._waits_since
         self.quiet_since = math.inf
@@ -249,6 +272,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             return
         if self._is_complete:
             self._complete()
+        elif self._later:
+            self._begin()
         else:
             self._set_reading()
 
@@ -263,6 +288,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                 self._fail(str(error))
                 return
         self._phase = _OPEN
+        self._records.begin()
         self._end_handshake()
         if not self.secured.done():
             self.secured.set_result(None)
@@ -320,6 +346,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _decrypt(self) -> None:
         secured, link, incoming = self._ssl, self._link, self._incoming
         is_dry = is_over = False
+        data_bytes = 0
         while secured is not None and not is_dry and self._wants_reading and self._phase is _OPEN:
             target = link.get_buffer(-1)
             size, filled = len(target), 0
@@ -338,17 +365,30 @@ class TlsConnection(asyncio.BufferedProtocol):
                 self._fail(as_words(error, is_server=self._end.is_server), error)
                 return
             if filled:
+                data_bytes += filled
                 link.buffer_updated(filled)
+        if not self._records.carry_data(data_bytes, is_all=is_dry):
+            link.fail("most of the TLS records that it sends carry no data")
         if self._outgoing.pending:
             self._send_outgoing()
             if self._raw is not None and self._raw.get_write_buffer_size() > _UNSENT_OF_PROTOCOL_MAX + TURN_BYTES:
                 link.fail("it does not read what TLS has to say to it")
         if is_over:
             self.close()
+        elif self._later and self._wants_reading:
+            self._read_in_next_turn()
+
+    def _read_in_next_turn(self) -> None:
+        if self._phase is _OPEN and not self._read_is_due:
+            self._read_is_due = True
+            self._context.loop.call_soon(self._read_later)
+            self._set_reading()
 
     def _read_later(self) -> None:
         self._read_is_due = False
         if self._phase is _OPEN and self._wants_reading:
+            if not self._incoming.pending:
+                self._feed(RECORDS_PER_TURN)
             self._decrypt()
         self._set_reading()
 
@@ -365,7 +405,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             # Not while a thread has OpenSSL's buffers, nor before there is a place, nor for who is not let in yet.
             wanted = self._wants_reading and not self._step_runs and (self._has_place or not self._handshake_bytes)
         else:
-            wanted = self._phase is _OPEN and self._wants_reading and not self._read_is_due
+            wanted = self._phase is _OPEN and self._wants_reading and not (self._read_is_due or self._later)
         if wanted is not self._is_reading:
             self._is_reading = wanted
             if wanted:
@@ -381,15 +421,13 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         self._wants_reading = True
-        if self._phase is _OPEN and not self._read_is_due:
-            # There may be bytes that came before it paused.
-            self._read_is_due = True
-            self._context.loop.call_soon(self._read_later)
+        if self._phase is _OPEN:
+            self._read_in_next_turn()  # there may be bytes that came before it paused
         elif self._phase is Phase.CONNECTING:
             if self._step_runs:
                 return
             self._wait_for_peer()
-            if self._incoming.pending:
+            if self._later:
                 self._go_on()
             else:
                 self._set_reading()

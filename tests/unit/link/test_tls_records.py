@@ -1,0 +1,64 @@
+"""`barnabas.link.tls_records`: where records begin, however they come, and whether they carry anything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from barnabas.link.tls_records import Records
+
+
+def record(size: int) -> bytes:
+    return b"\x17\x03\x03" + size.to_bytes(2, "big") + bytes(size)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_end_where_records_do_however_the_bytes_come(seed: int) -> None:
+    chance = random.Random(seed)
+    sizes = [chance.choice([0, 1, 22, 300, 16_640]) for _ in range(chance.randint(1, 60))]
+    stream = b"".join(map(record, sizes))
+    ends = [sum(5 + size for size in sizes[: number + 1]) for number in range(len(sizes))]
+    records, position, pieces = Records(), 0, 0
+    most = chance.randint(1, 9)
+    while position < len(stream):
+        received = memoryview(stream)[position : position + chance.choice([1, 2, 4, 5, 6, 100, 5_000, 65_536])]
+        while received:
+            before = position
+            end = records.cut(received, most)
+            assert 0 < end <= len(received)
+            position += end
+            # Those that begin in a piece are at most so many, and a piece that others follow ends with one.
+            assert sum(before <= start < position for start in [0, *ends[:-1]]) <= most + 1
+            if end < len(received):
+                assert position in ends
+                pieces += 1
+            received = received[end:]
+    assert position == len(stream)
+    if len(sizes) > 40 and most < 4:
+        assert pieces
+
+
+def test_who_sends_records_and_no_data_is_found_and_who_sends_small_ones_is_not() -> None:
+    def sends(sizes: list[int], data_bytes: int) -> bool:
+        records, is_well = Records(), True
+        records.cut(b"".join(map(record, [22] * 63)), 1_000)
+        records.begin()  # of a handshake nothing is asked
+        for size in sizes:
+            records.cut(record(size), 1_000)
+            is_well = records.carry_data(data_bytes, is_all=True) and is_well
+        return is_well
+
+    assert sends([22] * 63, 0)
+    assert not sends([22] * 64, 0)
+    assert not sends([22] * 64, 1)
+    assert sends([21, 31] * 64, 2)
+
+
+def test_data_that_its_connection_does_not_take_yet_is_not_missed() -> None:
+    records = Records()
+    records.cut(b"".join(map(record, [40] * 100)), 1_000)
+    assert records.carry_data(20, is_all=False)
+    assert records.carry_data(180, is_all=True)
+    records.cut(b"".join(map(record, [40] * 100)), 1_000)
+    assert not records.carry_data(199, is_all=True)

@@ -1,0 +1,378 @@
+"""What clients should not do to a listener with TLS: floods, silence, drips, records without data, not reading."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.kernel.host import OffloadFullError, OffloadKind
+from barnabas.link import handshakes as handshakes_module
+from barnabas.link.connection import Pause
+from barnabas.link.tls import RECORDS_PER_TURN
+from barnabas.quotas.connection_rates import ConnectionRates
+from barnabas.quotas.settings import ClientQuotaSettings
+from tests.support.certificates import (
+    rsa,
+    shared_authority,
+)
+from tests.unit.network.secured import Secure, client_context, scenario, server_context
+from tests.unit.network.serving import framed
+
+
+class RestlessClient:
+    """Does what Python's `ssl` gives no way to: asks for new keys. It is OpenSSL's own library, in memory."""
+
+    def __init__(self) -> None:
+        try:
+            self._ssl, self._crypto = ctypes.CDLL("libssl.so.3"), ctypes.CDLL("libcrypto.so.3")
+        except OSError as error:
+            pytest.skip(f"no library of OpenSSL: {error}")
+        for library, names in ((self._ssl, _OF_SSL), (self._crypto, _OF_CRYPTO)):
+            for name in names:
+                getattr(library, name).restype = ctypes.c_void_p
+        pointer = ctypes.c_void_p
+        memory = self._crypto.BIO_s_mem()
+        self._incoming, self._outgoing = (pointer(self._crypto.BIO_new(pointer(memory))) for _ in range(2))
+        context = self._ssl.SSL_CTX_new(pointer(self._ssl.TLS_client_method()))
+        self._end = pointer(self._ssl.SSL_new(pointer(context)))
+        self._ssl.SSL_set_bio(self._end, self._incoming, self._outgoing)
+        self._ssl.SSL_set_connect_state(self._end)
+
+    def shakes(self) -> bool:
+        return bool(self._ssl.SSL_do_handshake(self._end) == 1)
+
+    def sent(self) -> bytes:
+        buffer = ctypes.create_string_buffer(1 << 16)
+        count = self._crypto.BIO_read(self._outgoing, buffer, len(buffer))
+        return buffer.raw[: max(count, 0)]
+
+    def receive(self, data: bytes) -> None:
+        self._crypto.BIO_write(self._incoming, data, len(data))
+
+    def ask(self, request: bytes) -> None:
+        data = framed(request)
+        assert self._ssl.SSL_write(self._end, data, len(data)) == len(data)
+
+    def new_key(self) -> bytes:
+        """What asks for another, and for one of the other end's too."""
+        assert self._ssl.SSL_key_update(self._end, 1) == 1
+        assert self.shakes()
+        return self.sent()
+
+
+_OF_SSL = ("SSL_CTX_new", "SSL_new", "TLS_client_method")
+_OF_CRYPTO = ("BIO_new", "BIO_s_mem")
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop_factory(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    if request.param == "asyncio":
+        return asyncio.new_event_loop
+    return pytest.importorskip("uvloop").new_event_loop  # type: ignore[no-any-return]
+
+
+def test_an_answer_that_is_not_read_is_not_encrypted_and_its_client_not_read(loop_factory: Any) -> None:
+    async def body(secure: Secure) -> None:
+        client = await secure.client()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(*[b"big"] * 64)
+        await secure.until(lambda: len(secure.serving.handler.handled) >= 1)
+        connection = secure.serving.handler.opened[0]
+        transport = connection._transport
+        await secure.until(lambda: connection._pauses & Pause.UNREAD_OUTPUT)
+        await asyncio.sleep(0.1)
+        assert len(secure.serving.handler.handled) < 32
+        raw = transport._raw  # type: ignore[union-attr]
+        assert raw.get_write_buffer_size() < 512 * 1024
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(64):
+            assert len(await client.receive()) == 1 << 20
+        await secure.until(lambda: len(secure.serving.handler.handled) == 64)
+        await client.close()
+
+    scenario(loop_factory, body)
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (framed(b"\0\x12\0\3\0\0\0\1plain"), "not TLS; is the other end's security.protocol without SSL?"),
+        (b"GET / HTTP/1.1\r\n\r\n", "what came is HTTP"),
+        (b"\x16\x03\x01\x40\x01" + bytes(20_000), "SSL handshake failed"),
+        (b"\x16\x03\x01\x00\x05\x01\xff\xff\xff\xff" + bytes(100), "SSL handshake failed"),
+        (bytes(range(256)) * 64, "SSL handshake failed"),
+    ],
+)
+def test_what_is_no_handshake_ends_its_connection_and_is_counted(loop_factory: Any, sent: bytes, says: str) -> None:
+    async def body(secure: Secure) -> None:
+        good = await secure.client()
+        bad = await secure.plain_client()
+        bad.writer.write(sent)
+        assert await bad.ended()
+        await secure.until(lambda: secure.failed == 1)
+        assert any(says in line for line in secure.serving.lines.lines), secure.serving.lines.lines
+        good.send(b"a")
+        assert await good.receive() == b"a"
+        await good.close()
+
+    scenario(loop_factory, body)
+
+
+def test_who_only_looks_whether_the_port_is_open_is_not_a_failed_handshake(loop_factory: Any) -> None:
+    async def body(secure: Secure) -> None:
+        looker = await secure.plain_client()
+        await looker.close()
+        halfway = await secure.plain_client()
+        halfway.writer.write(b"\x16\x03\x01")
+        await secure.until(lambda: secure.handshakes.begun == 1)
+        await halfway.close()
+        await secure.until(lambda: not secure.serving.server.connections)
+        assert secure.failed == secure.handshakes.begun == 0
+
+    scenario(loop_factory, body)
+
+
+def test_handshakes_that_are_not_finished_in_time_end(loop_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from barnabas.link import tls
+
+    monkeypatch.setattr(tls, "HANDSHAKE_MS", 200)
+
+    async def body(secure: Secure) -> None:
+        silent = await secure.plain_client()
+        slow = await secure.plain_client()
+        slow.writer.write(b"\x16\x03\x01")
+        good = await secure.client()
+        assert await silent.ended()
+        assert await slow.ended()
+        assert secure.failed == 1  # who has said nothing has failed at nothing
+        await asyncio.sleep(0.3)
+        good.send(b"a")
+        assert await good.receive() == b"a"
+        await good.close()
+
+    scenario(loop_factory, body)
+
+
+def test_places_are_few_and_the_quiet_make_room(loop_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes_module, "BEGUN_PER_ADDRESS_MAX", 2)
+    monkeypatch.setattr(handshakes_module, "QUIET_SECONDS", 0.3)
+    monkeypatch.setattr(handshakes_module, "_LOOK_MS", 50)
+
+    async def body(secure: Secure) -> None:
+        quiet = [await secure.plain_client() for _ in range(4)]
+        for client in quiet:
+            client.writer.write(b"\x16\x03\x01\x02\x00")
+        await secure.until(lambda: secure.handshakes.begun == 2 and secure.handshakes.waiting == 2)
+        good = await secure.client()  # once all four were sent away, two by two
+        good.send(b"a")
+        assert await good.receive() == b"a"
+        assert secure.failed >= 3
+        assert any("while others wait for its place" in line for line in secure.serving.lines.lines)
+        await good.close()
+        for client in quiet:
+            await client.close()
+        await secure.until(lambda: not secure.serving.server.connections)
+        assert secure.handshakes.begun == secure.handshakes.waiting == 0
+
+    scenario(loop_factory, body)
+
+
+_SHAKES = """
+import socket, ssl, sys, threading
+context = ssl.create_default_context(cafile=sys.argv[2])
+def shake():
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as plain:
+        with context.wrap_socket(plain, server_hostname="localhost") as secured:
+            secured.sendall(b"\\0\\0\\0\\1a")
+            answers.append(secured.recv(100))
+answers = []
+threads = [threading.Thread(target=shake) for _ in range(60)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+sys.exit(answers != [b"\\0\\0\\0\\1a"] * 60)
+"""
+
+
+def test_many_handshakes_at_once_leave_the_loop_free(loop_factory: Any) -> None:
+    """A signature with such a key takes 5 ms and more, so that 60 of them would take 300 ms."""
+    large = shared_authority().sign(kind=rsa(4096))
+
+    async def body(secure: Secure) -> None:
+        longest, is_done = 0.0, False
+
+        async def watch() -> None:
+            nonlocal longest
+            while not is_done:
+                before = time.thread_time()  # other processes take the machine's time, but not this thread's
+                await asyncio.sleep(0)
+                longest = max(longest, time.thread_time() - before)
+
+        watching = asyncio.create_task(watch())
+        arguments = (str(secure.port), str(shared_authority().certificate))
+        shakes = await asyncio.create_subprocess_exec(sys.executable, "-c", _SHAKES, *arguments)
+        assert await shakes.wait() == 0
+        is_done = True
+        await watching
+        assert len(secure.certificates) == 60
+        assert longest < 0.03, f"the loop was held for {longest * 1000:.0f} ms"
+
+    scenario(loop_factory, body, server_context(large))
+
+
+def test_a_full_line_of_other_work_only_delays_a_handshake(loop_factory: Any) -> None:
+    async def body(secure: Secure) -> None:
+        offload, refused = secure.host.offload, 0
+
+        def full(kind: OffloadKind, function: Any, *arguments: Any, **options: Any) -> Any:
+            nonlocal refused
+            refused += 1
+            if refused % 3:
+                raise OffloadFullError("full")
+            return offload(kind, function, *arguments, **options)
+
+        secure.handshakes._offload = full
+        client = await secure.client()
+        client.send(b"a")
+        assert await client.receive() == b"a"
+        assert refused > 3
+        await client.close()
+
+    scenario(loop_factory, body)
+
+
+def test_a_connection_that_ends_amid_its_own_handshake_leaves_nothing(loop_factory: Any) -> None:
+    async def body(secure: Secure) -> None:
+        for _ in range(30):
+            client = await secure.plain_client()
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            ours = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+            with contextlib.suppress(ssl.SSLWantReadError):
+                ours.do_handshake()
+            client.writer.write(outgoing.read())
+            await asyncio.sleep(0)
+            await client.close()
+        await secure.until(lambda: not secure.serving.server.connections)
+        await secure.until(lambda: secure.handshakes.begun == secure.handshakes.waiting == 0)
+        good = await secure.client()
+        good.send(struct.pack(">i", 1))
+        assert await good.receive() == struct.pack(">i", 1)
+        await good.close()
+
+    scenario(loop_factory, body)
+
+
+def test_who_waits_to_be_let_in_has_no_handshake_yet(loop_factory: Any) -> None:
+    """Too many connections in a second wait (KIP-612): the dear part of TLS would be done for them otherwise."""
+    rates = ConnectionRates(ClientQuotaSettings(window_count=11, window_seconds=1))
+    rates.limit_listener("TLS", 1)
+
+    async def body(secure: Secure) -> None:
+        admission = secure.serving.server._admission
+        while not admission.waiting:
+            await secure.plain_client()
+            await asyncio.sleep(0)
+        coming = asyncio.ensure_future(secure.client())
+        await secure.until(lambda: admission.waiting == 2 or coming.done())
+        assert not coming.done()
+        assert secure.handshakes.begun == 0
+        client = await coming
+        assert secure.handshakes.begun == 1
+        client.send(b"in")
+        assert await client.receive() == b"in"
+
+    scenario(loop_factory, body, rates=rates)
+
+
+def test_who_lets_bytes_drip_holds_a_place_no_longer_than_who_is_quiet(
+    loop_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handshakes_module, "BEGUN_PER_ADDRESS_MAX", 1)
+    monkeypatch.setattr(handshakes_module, "QUIET_SECONDS", 0.4)
+    monkeypatch.setattr(handshakes_module, "_LOOK_MS", 50)
+
+    async def body(secure: Secure) -> None:
+        dripping = await secure.plain_client()
+        dripping.writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+        await secure.until(lambda: secure.handshakes.begun == 1)
+        coming = asyncio.ensure_future(secure.client())
+        begun_at = secure.host.loop.time()
+        while not coming.done():
+            dripping.writer.write(b"\x03")
+            await asyncio.sleep(0.1)
+            assert secure.host.loop.time() - begun_at < 8
+        assert secure.host.loop.time() - begun_at > 0.5  # it is not sent away for being slow
+        client = await coming
+        client.send(b"a")
+        assert await client.receive() == b"a"
+
+    scenario(loop_factory, body)
+
+
+def test_new_keys_without_end_neither_hold_the_loop_nor_go_on(loop_factory: Any) -> None:
+    """Each is 27 bytes, and takes OpenSSL 65 µs: 64 KiB of them held the loop for 150 ms, as often as they came."""
+    end = RestlessClient()
+
+    async def body(secure: Secure) -> None:
+        good, restless = await secure.client(), await secure.plain_client()
+        while not end.shakes():
+            restless.writer.write(end.sent())
+            end.receive(await restless.reader.read(65_536))
+        restless.writer.write(end.sent())
+        end.ask(b"a")
+        restless.writer.write(end.sent())
+        assert await restless.reader.read(1000)
+        flood = b""
+        while len(flood) < 200_000:
+            flood += end.new_key()
+        longest = 0.0
+        restless.writer.write(flood)
+        ended = asyncio.ensure_future(restless.ended())
+        while not ended.done():
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+        assert longest < 0.05, f"the loop was held for {longest * 1000:.0f} ms"
+        assert any("records that it sends carry no data" in line for line in secure.serving.lines.lines)
+        good.send(b"a")
+        assert await good.receive() == b"a"
+
+    scenario(loop_factory, body)
+
+
+def test_very_many_small_records_come_in_their_order_over_turns(loop_factory: Any) -> None:
+    async def body(secure: Secure) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ours = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        reader, writer = await asyncio.open_connection("127.0.0.1", secure.port)
+        while True:
+            try:
+                ours.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(outgoing.read())
+                incoming.write(await reader.read(65_536))
+        requests = [b"%05d" % number for number in range(3 * RECORDS_PER_TURN)]
+        for request in requests:  # as Java's clients: the size is a record of its own
+            ours.write(framed(request)[:4])
+            ours.write(request)
+        writer.write(outgoing.read())  # behind the last bytes of the handshake
+        received, expected = b"", b"".join(map(framed, requests))
+        while len(received) < len(expected):
+            try:
+                received += ours.read(65_536)
+            except ssl.SSLWantReadError:
+                incoming.write(await reader.read(65_536))
+        assert received == expected
+        assert secure.serving.handler.handled == requests
+        writer.close()
+
+    scenario(loop_factory, body)
