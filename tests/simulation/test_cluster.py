@@ -16,6 +16,7 @@ from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from tests.simulation.compaction_mutants import COMPACTION_MUTANTS
+from tests.simulation.connection_mutants import CONNECTION_MUTANTS
 from tests.simulation.defect_mutants import DEFECT_MUTANTS
 from tests.simulation.hanging_mutants import HANGING_MUTANTS
 from tests.simulation.kept_runs import KeptRuns, Shown
@@ -35,7 +36,7 @@ QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high wa
 """Those of which each run of the tests shows that the simulation can find something, in one run each."""
 SECONDS = 60.0
 ALL_MUTANTS = (
-    *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS),
+    *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *CONNECTION_MUTANTS),
     *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS),
 )
 

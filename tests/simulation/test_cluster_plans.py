@@ -31,6 +31,7 @@ SEEN = {
     ),
     "office": ("logins", "logins repeated"),
     "throttles": ("throttled: held back by leaders", "throttled: held back by followers", "throttled: took turns"),
+    "connections": ("connections held back", "connections refused", "clients that made room for brokers"),
     "renewed": ("renewed: acknowledged", "renewed: consumed", "renewed: asked again"),
     "transactions": TRANSACTIONS_MET,
     "compaction": (

@@ -45,6 +45,7 @@ _PLANS = (
     "doubt",
     "near",
     "throttles",
+    "connections",
     "transactions",
     "compaction",
     "tiered",

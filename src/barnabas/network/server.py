@@ -53,6 +53,8 @@ class NetworkServer:
         self.memory = RequestMemory(timers, config.queued_request_bytes_max)
         self.requests_received = 0
         self.connections_refused = 0
+        self.connections_displaced = 0
+        """Clients' that a broker's has taken the place of."""
         self._host = host
         self._timers = timers
         self._config = config
@@ -194,6 +196,7 @@ class NetworkServer:
         ]
         quietest = min(clients, key=lambda each: each.quietness, default=None)
         if quietest is not None:
+            self.connections_displaced += 1
             quietest.fail("a broker needs its place, and it was the quietest; max.connections are there")
 
     def closed(self, connection: ServerConnection) -> None:

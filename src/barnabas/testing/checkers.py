@@ -284,6 +284,11 @@ def check_transactions(history: History) -> Iterator[str]:
     yield from history.torn
 
 
+def check_connections(history: History) -> Iterator[str]:
+    """Brokers come in where clients have taken all places."""
+    yield from history.kept_out
+
+
 def check_settled(history: History) -> Iterator[str]:
     """After faults have ended, everything comes to rest."""
     yield from history.unsettled
@@ -310,6 +315,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_tiered,
     check_throttled,
     check_transactions,
+    check_connections,
 )
 
 

@@ -201,6 +201,8 @@ class History:
     """What became of transactions, and should not have."""
     starved: list[str] = field(default_factory=list)
     """Throttled replicas that got nothing while others did."""
+    kept_out: list[str] = field(default_factory=list)
+    """Brokers' connections that another broker refused, though clients' were there."""
     unsettled: list[str] = field(default_factory=list)
     """What should have come about after faults had ended, and did not."""
     excuses_losses: bool = True

@@ -27,6 +27,8 @@ from barnabas.coordination.layout.topics import (
 from barnabas.kernel.metrics import Meter
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.network.admission import Admission
+from barnabas.network.server import NetworkServer
 from barnabas.security.login import Login, LoginState
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
@@ -35,6 +37,7 @@ from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
+    from barnabas.network.connection import ServerConnection
     from barnabas.server.broker import Broker
     from barnabas.testing.cluster_history import History
     from barnabas.testing.simulated_host import SimulatedMachine
@@ -253,6 +256,9 @@ class Observer:
                 counts["ISR growths"] += metric.count
             elif name.name == "ErrorsPerSec" and dict(name.tags).get("error") in _FENCED:
                 counts["fenced requests"] += metric.count
+        network = running.broker.components.network
+        counts["connections refused"] = network.connections_refused
+        counts["clients that made room for brokers"] = network.connections_displaced
         self.coverage += counts - running.counts
         running.counts = counts
 
@@ -270,8 +276,17 @@ class Observer:
             before(ZnodeTree, "delete", self._deleting),
             after(PartitionLog, "delete_first_segments", self._retained),
             after(Login, "take", self._logged_in),
+            after(Admission, "take", self._came),
+            after(NetworkServer, "_let_in", self._let_in_or_refused),
         ):
             yield
+
+    def _came(self, is_in: bool, *_arguments: Any) -> None:
+        self.coverage["connections held back"] += not is_in
+
+    def _let_in_or_refused(self, is_in: bool, _server: NetworkServer, connection: ServerConnection) -> None:
+        if not is_in and connection.listener.is_protected:
+            self.history.kept_out.append(f"{connection.peer} at {connection.listener.name}, at {self._now():.3f} s")
 
     def _logged_in(self, _answer: bytes, login: Login, *_arguments: Any) -> None:
         if login.state is LoginState.AUTHENTICATED:

@@ -463,6 +463,32 @@ room for one replica's records; partitions are moved and leaders fall meanwhile:
 catch up (KIP-73).
 """
 
+CONNECTIONS: Final = Plan(
+    "connections",
+    {
+        FaultKind.RESET: 30.0,
+        FaultKind.CUT: 6.0,
+        FaultKind.CRASH: 6.0,
+        FaultKind.CRASH_ALL: 1.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.EXPIRY: 2.0,
+    },
+    down_at_most=3,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(producer_life_seconds=6),
+    properties={
+        "listeners": "PLAINTEXT://:9092,INSIDE://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+        "inter.broker.listener.name": "INSIDE",
+        "max.connection.creation.rate": "2",
+        "quota.window.num": "3",
+        "max.connections": "10",
+    },
+)
+"""Connections break all the time, where two may be made in a second, and there is hardly room for all of them: out to
+keep brokers from each other, or to lose the count of those that are there (KIP-612, 0011).
+"""
+
 TRANSACTIONS: Final = Plan(
     "transactions",
     {
@@ -560,6 +586,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         DOUBT,
         NEAR,
         THROTTLES,
+        CONNECTIONS,
         TRANSACTIONS,
         COMPACTION,
         TIERED,

@@ -13,7 +13,7 @@ import pytest
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.limits import LinkLimits
-from barnabas.link.tls import TlsEnd
+from barnabas.link.tls import RECORDS_PER_TURN, TlsEnd
 from barnabas.network.config import NetworkConfig
 from tests.support.certificates import (
     client_certificate,
@@ -196,5 +196,40 @@ def test_our_own_client_says_why_it_is_not_let_in(loop_factory: Any) -> None:
         assert connection.is_open
         connection.close()
         await connection.closed
+
+    scenario(loop_factory, body)
+
+
+def test_who_is_throttled_is_read_afterwards_where_it_was_left(loop_factory: Any) -> None:
+    """Of what has come some is decrypted and not handled, some not decrypted: that is held for as long."""
+
+    async def body(secure: Secure) -> None:
+        client = await secure.client()
+        client.send(b"first")
+        assert await client.receive() == b"first"
+        handler = secure.serving.handler
+        requests = [b"%05d" % number for number in range(2 * RECORDS_PER_TURN)]
+
+        connection = handler.opened[0]
+
+        times: list[float] = []
+
+        def holds_back_in_the_middle(*arguments: Any) -> Any:
+            times.append(secure.host.loop.time())
+            if len(times) % 200 == 0:
+                connection.throttle(50)
+            return handler.handle(*arguments)
+
+        connection.divert(holds_back_in_the_middle)
+        handler.handled.clear()
+        connection.throttle(100)
+        begun_at = secure.host.loop.time()
+        for request in requests:
+            client.send(request)
+        for request in requests:
+            assert await client.receive() == request
+        assert handler.handled == requests
+        assert times[0] - begun_at > 0.08
+        assert min(times[held] - times[held - 1] for held in (200, 400)) > 0.04
 
     scenario(loop_factory, body)

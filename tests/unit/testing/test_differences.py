@@ -15,8 +15,6 @@ RECORDS = ROOT / "docs" / "decisions"
 _DIFFERS = re.compile(r"differs? from (Apache )?Kafka|Unlike Kafka", re.IGNORECASE)
 _OF_NO_CLUSTER = {
     "0005": "records and compression: held to property tests and Kafka's own tools",
-    "0011": "the network: no plan of the simulator has connections beyond a limit",
-    "0032": "TLS, which the simulator does not have: tests/unit/network/test_tls.py and tests/clients/test_tls.py",
 }
 
 
