@@ -186,6 +186,24 @@ def test_places_are_few_and_the_quiet_make_room(loop_factory: Any, monkeypatch: 
     scenario(loop_factory, body)
 
 
+def test_of_who_waits_for_a_place_little_is_kept(loop_factory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handshakes_module, "BEGUN_PER_ADDRESS_MAX", 1)
+
+    async def body(secure: Secure) -> None:
+        first = await secure.plain_client()
+        first.writer.write(b"\x16\x03\x01\x40\x00")
+        await secure.until(lambda: secure.handshakes.begun == 1)
+        waiting = [await secure.plain_client() for _ in range(3)]
+        for client in waiting:
+            client.writer.write(b"\x16\x03\x01\x40\x00" + bytes(60_000))
+        await secure.until(lambda: secure.handshakes.waiting == 3)
+        await asyncio.sleep(0.02)
+        ends: list[Any] = [connection._transport for connection in secure.serving.handler.opened[1:]]
+        assert [len(end._later) + end._incoming.pending for end in ends] == [handshakes_module.FIRST_BYTES] * 3
+
+    scenario(loop_factory, body)
+
+
 _SHAKES = """
 import socket, ssl, sys, threading
 context = ssl.create_default_context(cafile=sys.argv[2])
@@ -317,7 +335,8 @@ def test_who_lets_bytes_drip_holds_a_place_no_longer_than_who_is_quiet(
     scenario(loop_factory, body)
 
 
-def test_new_keys_without_end_neither_hold_the_loop_nor_go_on(loop_factory: Any) -> None:
+@pytest.mark.parametrize("is_behind_handshake", [False, True])
+def test_new_keys_without_end_neither_hold_the_loop_nor_go_on(loop_factory: Any, is_behind_handshake: bool) -> None:
     """Each is 27 bytes, and takes OpenSSL 65 µs: 64 KiB of them held the loop for 150 ms, as often as they came."""
     end = RestlessClient()
 
@@ -326,11 +345,14 @@ def test_new_keys_without_end_neither_hold_the_loop_nor_go_on(loop_factory: Any)
         while not end.shakes():
             restless.writer.write(end.sent())
             end.receive(await restless.reader.read(65_536))
-        restless.writer.write(end.sent())
-        end.ask(b"a")
-        restless.writer.write(end.sent())
-        assert await restless.reader.read(1000)
         flood = b""
+        if is_behind_handshake:
+            flood = end.sent()
+        else:
+            restless.writer.write(end.sent())
+            end.ask(b"a")
+            restless.writer.write(end.sent())
+            assert await restless.reader.read(1000)
         while len(flood) < 200_000:
             flood += end.new_key()
         longest = 0.0

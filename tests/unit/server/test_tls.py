@@ -205,6 +205,19 @@ def test_an_exchange_that_would_part_the_brokers_is_refused(store: Path, tmp_pat
         made(config(broker_certificate().both, place))
 
 
+def test_a_key_that_others_do_not_know_yet_is_refused_though_its_own_trust_store_does(
+    store: Path, tmp_path: Path
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(shared_authority().certificate.read_bytes())
+    read = config(store, f"ssl.truststore.location={trusted}", "listener.name.inner.ssl.client.auth=none")
+    tls = made(read)
+    trusted.write_bytes(trusted.read_bytes() + other_authority().certificate.read_bytes())
+    shutil.copy(other_authority().sign().both, store)
+    with pytest.raises(TlsConfigError, match="the broker's certificate is not accepted"):
+        tls.check(read)
+
+
 def test_brokers_that_show_no_certificate_that_counts_are_told_so_at_the_start(tmp_path: Path) -> None:
     only_server = tmp_path / "server.pem"
     expired = shared_authority().sign(days=0)
