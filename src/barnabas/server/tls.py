@@ -64,6 +64,9 @@ class _Side(NamedTuple):
         return f"Connections to other brokers' listener {self.listener_name}"
 
 
+Contexts = Mapping[_Side, "ssl.SSLContext"]
+
+
 class _Basis(NamedTuple):
     """What a context is made of; equal where it would be the same again."""
 
@@ -79,12 +82,11 @@ def uses_tls(config: BrokerConfig) -> bool:
 def check_tls(config: BrokerConfig, files: Files) -> None:
     """Raises BrokerStartError for what keys of TLS ask for and cannot be done."""
     try:
-        bases = {side: _basis(config, side, files) for side in _sides(config)}
-        for side, basis in bases.items():
-            _context(side, basis)
+        contexts = {side: _context(side, _basis(config, side, files)) for side in _sides(config)}
+        for side in contexts:
             if side.is_server:
                 PrincipalRules(_rules(config, side.listener_name))
-                _check_brokers(side.listener_name, bases, bases)
+                _check_brokers(side.listener_name, contexts, contexts)
     except TlsConfigError as error:
         raise BrokerStartError(str(error)) from None
 
@@ -149,7 +151,7 @@ class BrokerTls:
             )
         for side in self._bases:
             if side.is_server:
-                _check_brokers(side.listener_name, self._bases, self._bases)
+                _check_brokers(side.listener_name, self._contexts(), self._contexts())
         for gauge, read in (("Begun", lambda: handshakes.begun), ("Waiting", lambda: handshakes.waiting)):
             metrics.gauge(MetricName("barnabas.network", "TlsHandshakes", gauge), read)
 
@@ -174,8 +176,9 @@ class BrokerTls:
     def _exchange(self, config: BrokerConfig, name: str) -> dict[_Side, tuple[_Basis, ssl.SSLContext]]:
         """What is to change for listeners of that name, ours and others'. Raises TlsConfigError."""
         exchanged: dict[_Side, tuple[_Basis, ssl.SSLContext]] = {}
-        before = {side: basis for side, basis in self._bases.items() if side.listener_name == name}
-        for side, former in before.items():
+        for side, former in self._bases.items():
+            if side.listener_name != name:
+                continue
             basis = _basis(config, side, self._files)
             fixed = {field: getattr(former.settings, field) for field in _FIXED}
             basis = basis._replace(settings=replace(basis.settings, **fixed))
@@ -184,10 +187,16 @@ class BrokerTls:
                 _check_exchange(side, config, former.stores, basis.stores)
                 exchanged[side] = basis, context
         if exchanged:
-            after = {**before, **{side: basis for side, (basis, _) in exchanged.items()}}
+            before = self._contexts()
+            after = {**before, **{side: context for side, (_, context) in exchanged.items()}}
             for servers, clients in ((before, after), (after, before), (after, after)):
                 _check_brokers(name, servers, clients)
         return exchanged
+
+    def _contexts(self) -> Contexts:
+        """Those of now."""
+        ends = {True: self.listeners, False: self.to_brokers}
+        return {side: ends[side.is_server][side.listener_name].context for side in self._bases}
 
     def _failed(self, listener_name: str) -> None:
         self.counts[listener_name].failed += 1
@@ -258,16 +267,14 @@ def _check_exchange(side: _Side, config: BrokerConfig, before: Stores, after: St
         raise TlsConfigError(f"{side}: the new certificate lacks alternative names (ssl.allow.san.changes)")
 
 
-def _check_brokers(name: str, servers: Mapping[_Side, _Basis], clients: Mapping[_Side, _Basis]) -> None:
+def _check_brokers(name: str, servers: Contexts, clients: Contexts) -> None:
     """Whether brokers with these stores let each other in where they speak to each other, as Kafka looks too: at the
     start, and with those of before and after an exchange, which brokers have for a time. Raises TlsConfigError.
     """
     listener, ours = _Side(is_server=True, listener_name=name), _Side(is_server=False, listener_name=name)
     if listener not in servers or ours not in clients:
         return
-    there, here = servers[listener], clients[ours]
-    nameless = here._replace(settings=replace(here.settings, endpoint_identification_algorithm=""))
-    failure = try_handshake(_context(listener, there), _context(ours, nameless))
+    failure = try_handshake(servers[listener], clients[ours])
     if failure is not None:
         why = as_words(failure.error, is_server=failure.of_server)
         raise TlsConfigError(

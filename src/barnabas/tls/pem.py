@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-import textwrap
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -42,7 +41,8 @@ class PemBlock:
         """As OpenSSL reads it, in lines."""
         body = self.body.strip()
         if ":" not in body:  # a key in the old encrypted form begins with headers, whose lines matter
-            body = "\n".join(textwrap.wrap("".join(body.split()), _LINE))
+            body = "".join(body.split())
+            body = "\n".join(body[start : start + _LINE] for start in range(0, len(body), _LINE))
         return f"-----BEGIN {self.label}-----\n{body}\n-----END {self.label}-----\n"
 
     def der(self) -> bytes:
