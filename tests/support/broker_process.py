@@ -52,7 +52,9 @@ class Coordinator(Protocol):
     def log_tail(self) -> str: ...
 
 
-class _Embedded:
+class EmbeddedOfBrokers:
+    """The embedded coordinator, for brokers."""
+
     def __init__(self, directory: Path) -> None:
         self._server = EmbeddedCoordinator(directory, options=("--tick-time", str(ZOOKEEPER_TICK_MS)))
         self.address = self._server.address
@@ -189,7 +191,38 @@ class BrokerProcess:
         return {self.broker_id, answer.controller_id} <= known
 
 
-class BrokerCluster:
+class Brokers:
+    """Several brokers on one coordinator, which `start` and `stop` together."""
+
+    coordinator: Coordinator
+    brokers: dict[int, BrokerProcess]
+
+    def start(self) -> None:
+        """Returns when every broker knows all the others."""
+        self.coordinator.start()
+        for broker in self.brokers.values():
+            broker.start(wait=False)
+        for broker in self.brokers.values():
+            broker.wait_until_ready()
+            wait_until(
+                lambda: len(metadata(broker.port).brokers) == len(self.brokers),  # noqa: B023 - called in this turn
+                f"broker {broker.broker_id} knows all brokers",
+                READY_TIMEOUT_SECONDS,
+                self.log_tails,
+            )
+
+    def stop(self) -> None:
+        """Ends everything, the coordinator last."""
+        for broker in self.brokers.values():
+            broker.kill()
+        self.coordinator.stop()
+
+    def log_tails(self) -> str:
+        """What all of them wrote last."""
+        return "\n".join([self.coordinator.log_tail(), *(broker.log_tail() for broker in self.brokers.values())])
+
+
+class BrokerCluster(Brokers):
     """Brokers 1 to `count` on one coordinator. `start` and `stop` all of it; each can be hurt by itself."""
 
     def __init__(
@@ -204,7 +237,7 @@ class BrokerCluster:
     ) -> None:
         """`coordinator` is "embedded", or "zookeeper" for an ensemble of three Apache ZooKeeper servers; `racks` are
         those of brokers that have one; `log_directories` are names below the directory of each broker."""
-        kinds: Mapping[str, Callable[[Path], Coordinator]] = {"embedded": _Embedded, "zookeeper": _Ensemble}
+        kinds: Mapping[str, Callable[[Path], Coordinator]] = {"embedded": EmbeddedOfBrokers, "zookeeper": _Ensemble}
         self.coordinator = kinds[coordinator](directory / "coordinator")
         self.session_timeout_ms = int(str({**_DEFAULTS, **(overrides or {})}["zookeeper.session.timeout.ms"]))
         self.expiry_granularity = (
@@ -229,36 +262,12 @@ class BrokerCluster:
     def bootstrap_servers(self) -> str:
         return ",".join(broker.address for broker in self.brokers.values())
 
-    def start(self) -> None:
-        """Returns when every broker knows all the others."""
-        self.coordinator.start()
-        for broker in self.brokers.values():
-            broker.start(wait=False)
-        for broker in self.brokers.values():
-            broker.wait_until_ready()
-            wait_until(
-                lambda: len(metadata(broker.port).brokers) == len(self.brokers),  # noqa: B023 - called in this turn
-                f"broker {broker.broker_id} knows all brokers",
-                READY_TIMEOUT_SECONDS,
-                self.log_tails,
-            )
-
-    def stop(self) -> None:
-        """Ends everything, the coordinator last."""
-        for broker in self.brokers.values():
-            broker.kill()
-        self.coordinator.stop()
-
     def check_that_none_exited_by_itself(self) -> None:
         """AssertionError unless every process that was not stopped or killed runs."""
         ended = [broker.log_tail() for broker in self.brokers.values() if not broker.process.is_running]
         if not self.coordinator.is_running:
             ended.append(self.coordinator.log_tail())
         assert not ended, "processes ended by themselves:\n" + "\n".join(ended)
-
-    def log_tails(self) -> str:
-        """What all of them wrote last."""
-        return "\n".join([self.coordinator.log_tail(), *(broker.log_tail() for broker in self.brokers.values())])
 
 
 def _rack(broker_id: int, racks: Mapping[int, str]) -> Mapping[str, object]:

@@ -7,19 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_process import BrokerProcess
-from tests.support.embedded_coordinator import EmbeddedCoordinator
+from tests.support.broker_process import BrokerProcess, Brokers, EmbeddedOfBrokers
 from tests.support.ports import free_port
 from tests.support.retention import RETENTION_DOES_NOT_RUN
-from tests.support.waiting import wait_until
-from tests.support.wire_calls import metadata
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 USER, PASSWORD = "alice", 'al"ice\\s secret, =1'
 """Of every mechanism; it takes care in every syntax."""
-READY_SECONDS = 60.0
 
 
 def quoted(text: str) -> str:
@@ -63,15 +59,22 @@ def listener_properties(port: int, sasl_port: int, **more: object) -> dict[str, 
     }
 
 
-class SaslCluster:
+class SaslCluster(Brokers):
     """Brokers of ours. Each has `port` for all, and `sasl_ports[id]` for who logs in."""
 
     def __init__(self, directory: Path, count: int, overrides: Mapping[str, object]) -> None:
-        self.coordinator = EmbeddedCoordinator(directory / "coordinator")
+        self.coordinator = EmbeddedOfBrokers(directory / "coordinator")
         self.sasl_ports = {broker_id: free_port() for broker_id in range(1, count + 1)}
-        self._directory = directory
-        self._overrides = overrides
-        self.brokers: dict[int, BrokerProcess] = {}
+        self.brokers = {}
+        for broker_id, sasl_port in self.sasl_ports.items():
+            port = free_port()
+            self.brokers[broker_id] = BrokerProcess(
+                directory / f"broker-{broker_id}",
+                broker_id,
+                self.coordinator.address,
+                port=port,
+                overrides=listener_properties(port, sasl_port, **dict(overrides)),
+            )
 
     @property
     def plain_servers(self) -> str:
@@ -80,36 +83,6 @@ class SaslCluster:
     @property
     def sasl_servers(self) -> str:
         return ",".join(f"127.0.0.1:{port}" for port in self.sasl_ports.values())
-
-    def start(self) -> None:
-        self.coordinator.start()
-        for broker_id, sasl_port in self.sasl_ports.items():
-            port = free_port()
-            self.brokers[broker_id] = BrokerProcess(
-                self._directory / f"broker-{broker_id}",
-                broker_id,
-                self.coordinator.address,
-                port=port,
-                overrides=listener_properties(port, sasl_port, **dict(self._overrides)),
-            )
-        for broker in self.brokers.values():
-            broker.start(wait=False)
-        for broker in self.brokers.values():
-            broker.wait_until_ready()
-            wait_until(
-                lambda: len(metadata(broker.port).brokers) == len(self.brokers),  # noqa: B023 - called in this turn
-                f"broker {broker.broker_id} knows all brokers",
-                READY_SECONDS,
-                self.log_tails,
-            )
-
-    def stop(self) -> None:
-        for broker in self.brokers.values():
-            broker.kill()
-        self.coordinator.stop()
-
-    def log_tails(self) -> str:
-        return "\n".join(broker.log_tail() for broker in self.brokers.values())
 
 
 @contextlib.contextmanager

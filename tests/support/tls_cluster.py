@@ -7,16 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import BrokerProcess, Brokers, EmbeddedOfBrokers
 from tests.support.certificates import Authority, Certified
-from tests.support.embedded_coordinator import EmbeddedCoordinator
 from tests.support.ports import free_port
 from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.sasl_cluster import PASSWORD, USER, in_properties, login_module
-from tests.support.waiting import wait_until
-from tests.support.wire_calls import metadata
 
-READY_SECONDS = 60.0
 STORE_PASSWORD = "of the store"
 
 
@@ -56,52 +52,30 @@ def listener_properties(
 LISTENERS = ("PLAINTEXT", "INNER", "CONTROL", "SSL", "LOGIN")
 
 
-class TlsCluster:
+class TlsCluster(Brokers):
     """Each broker has a port for each of `LISTENERS`."""
 
     def __init__(self, directory: Path, count: int, overrides: Mapping[str, object]) -> None:
-        self.coordinator = EmbeddedCoordinator(directory / "coordinator")
+        self.coordinator = EmbeddedOfBrokers(directory / "coordinator")
         self.authority = Authority(directory / "authority")
         self.other_authority = Authority(directory / "other-authority", "other")
         self.certificate = self.authority.sign("/O=Castle/CN=broker")
         self.alice = self.authority.sign("/C=DE/O=Castle, Inc./CN=alice", "DNS:alice")
         self.ports = {broker_id: {name: free_port() for name in LISTENERS} for broker_id in range(1, count + 1)}
         self._directory = directory
-        self._overrides = overrides
-        self.brokers: dict[int, BrokerProcess] = {}
-
-    def servers(self, listener: str) -> str:
-        return ",".join(f"localhost:{ports[listener]}" for ports in self.ports.values())
-
-    def start(self) -> None:
-        self.coordinator.start()
-        for broker_id, ports in self.ports.items():
-            overrides = listener_properties(ports, self.certificate, self.authority, **dict(self._overrides))
-            self.brokers[broker_id] = BrokerProcess(
-                self._directory / f"broker-{broker_id}",
+        self.brokers = {
+            broker_id: BrokerProcess(
+                directory / f"broker-{broker_id}",
                 broker_id,
                 self.coordinator.address,
                 port=ports["PLAINTEXT"],
-                overrides=overrides,
+                overrides=listener_properties(ports, self.certificate, self.authority, **dict(overrides)),
             )
-        for broker in self.brokers.values():
-            broker.start(wait=False)
-        for broker in self.brokers.values():
-            broker.wait_until_ready()
-            wait_until(
-                lambda: len(metadata(broker.port).brokers) == len(self.brokers),  # noqa: B023 - called in this turn
-                f"broker {broker.broker_id} knows all brokers",
-                READY_SECONDS,
-                self.log_tails,
-            )
+            for broker_id, ports in self.ports.items()
+        }
 
-    def stop(self) -> None:
-        for broker in self.brokers.values():
-            broker.kill()
-        self.coordinator.stop()
-
-    def log_tails(self) -> str:
-        return "\n".join(broker.log_tail() for broker in self.brokers.values())
+    def servers(self, listener: str) -> str:
+        return ",".join(f"localhost:{ports[listener]}" for ports in self.ports.values())
 
     def log(self, broker_id: int) -> str:
         return (self._directory / f"broker-{broker_id}" / "logs" / "server.log").read_text()
