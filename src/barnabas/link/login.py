@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from barnabas.kernel.turns import yield_to_loop
+from barnabas.kernel.turns import in_turns
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.sasl.errors import SaslError
 from barnabas.sasl.mechanisms import Login
@@ -17,7 +17,6 @@ from barnabas.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from barnabas.kernel.host import Entropy
-    from barnabas.kernel.steps import Steps
     from barnabas.link.client import ClientConnection
 
 _HANDSHAKE_VERSION: Final = 1
@@ -63,17 +62,7 @@ class LinkLogin:
                 raise AuthenticationFailedError(f"{peer} refuses the login: {said} ({code.name})")
             lifetime_ms = response.session_lifetime_ms
             try:
-                message = await _in_turns(exchange.answer(bytes(response.auth_bytes)))
+                message = await in_turns(exchange.answer(bytes(response.auth_bytes)))
             except SaslError as error:
                 raise AuthenticationFailedError(f"the login at {peer} by {mechanism} has failed: {error}") from None
         return lifetime_ms
-
-
-async def _in_turns(steps: Steps[bytes | None]) -> bytes | None:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            message: bytes | None = stop.value
-            return message
-        await yield_to_loop()

@@ -42,9 +42,8 @@ from barnabas.coordination.operations import Create, Delete, GetData, SetData, Z
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.host import Host
-from barnabas.kernel.steps import Steps
 from barnabas.kernel.timers import Timers
-from barnabas.kernel.turns import yield_to_loop
+from barnabas.kernel.turns import in_turns, yield_to_loop
 from barnabas.security.acl_rules import NO_ENTRIES, AclRules, Entries
 from barnabas.security.acl_znodes import ReadEntries, encode_entries, pattern_of, read_in_steps, resource_of
 from barnabas.security.acls import (
@@ -92,16 +91,6 @@ class _Pieces:
         if self._done >= _LOOKED_AT_PER_TURN:
             self._done = 0
             await yield_to_loop()
-
-
-async def _in_turns(steps: Steps[ReadEntries]) -> ReadEntries:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            read: ReadEntries = stop.value
-            return read
-        await yield_to_loop()
 
 
 def _adding(bindings: Sequence[AclBinding], indexes: Iterable[int]) -> _Change:
@@ -341,7 +330,7 @@ class AclStore:
             self._rules.replace(pattern, NO_ENTRIES)
 
     async def _read(self, found: ZnodeData | None, path: str) -> ReadEntries:
-        read = await _in_turns(read_in_steps(found.data if found else None, path))
+        read = await in_turns(read_in_steps(found.data if found else None, path))
         if read.damage is not None:
             self._logger.error(
                 "All is denied that these ACLs are about, until the znode is mended, or its rule that denies all is "

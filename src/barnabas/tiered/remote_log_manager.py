@@ -14,7 +14,7 @@ from barnabas.client.errors import ClientError
 from barnabas.kernel.host import ChildLimitError, Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.steps import Steps
 from barnabas.kernel.timers import Timers
-from barnabas.kernel.turns import yield_to_loop
+from barnabas.kernel.turns import in_turns, yield_to_loop
 from barnabas.tiered.copied_end import CopiedEnd
 from barnabas.tiered.lineage import with_records
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
@@ -213,7 +213,7 @@ class RemoteLogManager:
         if self._caught_up.get(key) != epoch:
             cache = await self._topic.catch_up(key)
             if partition.is_leader:
-                start_offset = await _in_turns(_readable_start(log, cache))
+                start_offset = await in_turns(_readable_start(log, cache))
                 if partition.leader_epoch == epoch and partition.log is log:
                     # A leader whose checkpoint was lost starts its log where what can be read starts.
                     log.increase_log_start_offset(
@@ -225,7 +225,7 @@ class RemoteLogManager:
     async def _note_copied(self, log: PartitionLog, cache: RemoteLogMetadataCache) -> int:
         """Has local retention go on as far as the log is copied."""
         end = self._copied_ends.setdefault(topic_id_partition(log), CopiedEnd())
-        end_offset = await _in_turns(end.find(log, cache))
+        end_offset = await in_turns(end.find(log, cache))
         log.copied_to(end_offset)
         return end_offset
 
@@ -277,7 +277,7 @@ class RemoteLogManager:
         cache: RemoteLogMetadataCache,
         is_still_due: Callable[[], bool],
     ) -> None:
-        local_only_bytes = await _in_turns(_local_only_bytes(log))
+        local_only_bytes = await in_turns(_local_only_bytes(log))
         view = RetentionView(
             lineage=with_records(log.leader_epochs.entries),
             log_start_offset=log.log_start_offset,
@@ -288,9 +288,9 @@ class RemoteLogManager:
             retention_ms=log.config.retention_ms,
             now_ms=self._host.clock.time_ms(),
         )
-        counted = await _in_turns(counted_bytes(cache, view))
+        counted = await in_turns(counted_bytes(cache, view))
         self._metrics.sizes[partition.topic_partition] = sum(counted.values())
-        found: Expired = await _in_turns(expired(cache, view, counted, self._copier.being_copied))
+        found: Expired = await in_turns(expired(cache, view, counted, self._copier.being_copied))
         if not is_still_due():
             return
         if found.log_start_offset is not None and found.log_start_offset > log.log_start_offset:
@@ -393,17 +393,6 @@ def _is_led_still(partition: Partition, log: PartitionLog) -> Callable[[], bool]
         )
 
     return is_still_due
-
-
-async def _in_turns(steps: Steps[Result]) -> Result:
-    """Does the steps, each in a turn of the loop."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            result: Result = ended.value
-            return result
-        await yield_to_loop()
 
 
 def _readable_start(log: PartitionLog, cache: RemoteLogMetadataCache) -> Steps[int]:
