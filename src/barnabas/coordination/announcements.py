@@ -3,14 +3,16 @@ path, each of which says only what has changed, to be read then.
 
 `Announcements` reads those below one path; `AnnouncedChanges` is the task of one who follows them. Invariant: after
 whatever was missed (a session's end, a failure, a purge) everything is read again before another announcement is
-heeded, and the watch is set before, so that no change stays unseen. Source: `ZkNodeChangeNotificationListener`.
+heeded, and the watches are set before, so that each change is in what is read or is announced after it. While ZooKeeper
+is out of reach, what was read last holds. Source: `ZkNodeChangeNotificationListener`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from barnabas.coordination.errors import CoordinationError, NoNodeError
@@ -22,35 +24,43 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 
 Change = TypeVar("Change")
+Change_contra = TypeVar("Change_contra", contravariant=True)
 
 ANNOUNCEMENT_KEPT_MS: Final = 15 * 60 * 1000
 """Older ones are deleted by whoever sees them."""
 _RETRY_MS: Final = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Source(Generic[Change]):
+    """Where announcements are."""
+
+    path: str
+    """What they are below."""
+    prefix: str
+    """What their names have before the number."""
+    decode: Callable[[bytes | None, str], Change]
+    """`decode(data, path)` raises LayoutError for one that says nothing; it is logged, and ignored."""
+
+
 class Announcements(Generic[Change]):
-    """Those below one path, each heard once and in order."""
+    """Those of one source, each heard once and in order."""
 
     def __init__(
         self,
         host: Host,
         store: Store,
-        path: str,
-        prefix: str,
-        decode: Callable[[bytes | None, str], Change],
+        source: Source[Change],
         *,
         on_change: Callable[[], object],
         logger: logging.Logger,
     ) -> None:
-        """`prefix` is what their names have before the number. `decode(data, path)` raises LayoutError for one that
-        says nothing; it is logged, and ignored. `on_change` is called when there may be new ones: once after each
-        `new`.
-        """
+        """`on_change` is called when there may be new ones: once after each `new`."""
         self._host = host
         self._store = store
-        self._path = path
-        self._prefix = prefix
-        self._decode = decode
+        self._path = source.path
+        self._prefix = source.prefix
+        self._decode = source.decode
         self._on_change = on_change
         self._logger = logger
         self._heard = -1
@@ -103,29 +113,34 @@ class Announcements(Generic[Change]):
         return int(digits) if digits != name and digits.removeprefix("-").isdecimal() else None
 
 
-class Reader(Protocol):
-    """Reads what is announced. Both raise CoordinationError; everything is read again then."""
+class Reader(Protocol[Change_contra]):
+    """Reads what is announced. All raise CoordinationError; everything is read again then."""
 
-    async def reload(self) -> None:
-        """Sets the watches, and then reads everything that announcements could be about."""
+    async def create_paths(self) -> None:
+        """Makes the znodes that announcements and what they are about are below, where they are missing."""
         ...
 
-    async def hear(self) -> None:
+    async def load(self) -> None:
+        """Reads everything that announcements could be about."""
+        ...
+
+    async def refresh(self, changes: Iterable[Change_contra], /) -> None:
         """Reads what was announced since the last time."""
         ...
 
 
-class AnnouncedChanges:
+class AnnouncedChanges(Generic[Change]):
     """Has `reader` read everything at the start and after each session's end, and in between what is announced.
 
-    A listener of the session (`before_new_session`, `after_new_session`).
+    A listener of the session (`before_new_session`, `after_new_session`), added before `start`.
     """
 
     def __init__(
         self,
         host: Host,
         store: Store,
-        reader: Reader,
+        reader: Reader[Change],
+        sources: Sequence[Source[Change]],
         what: str,
         *,
         timers: Timers,
@@ -136,6 +151,9 @@ class AnnouncedChanges:
         self._host = host
         self._store = store
         self._reader = reader
+        self._announcements = [
+            Announcements(host, store, source, on_change=self._announced, logger=logger) for source in sources
+        ]
         self._what = what
         self._timers = timers
         self._logger = logger
@@ -148,7 +166,7 @@ class AnnouncedChanges:
 
     async def start(self) -> None:
         """Reads everything, and follows changes from then on. To be called with a session of which this listens to the
-        end. Raises `CoordinationError` when it cannot be read.
+        end, before anybody goes by what is read. Raises `CoordinationError` when it cannot be read.
         """
         self._is_reading = True
         try:
@@ -179,8 +197,7 @@ class AnnouncedChanges:
         self._must_reload = True
         self._wake()
 
-    def announced(self) -> None:
-        """There may be new announcements."""
+    def _announced(self) -> None:
         self._must_hear = True
         self._wake()
 
@@ -196,8 +213,7 @@ class AnnouncedChanges:
                 if self._must_reload:
                     await self._reload()
                 else:
-                    self._must_hear = False
-                    await self._reader.hear()
+                    await self._hear()
         except CoordinationError as error:
             if self._store.state.is_final or self._stopped:
                 return
@@ -214,7 +230,24 @@ class AnnouncedChanges:
     async def _reload(self) -> None:
         self._must_reload = self._must_hear = False
         try:
-            await self._reader.reload()
+            await self._reader.create_paths()
+            for announcements in self._announcements:
+                announcements.forget()
+                await announcements.new()
+            await self._reader.load()
+            await self._purge()
         except CoordinationError:
             self._must_reload = True
             raise
+
+    async def _hear(self) -> None:
+        self._must_hear = False
+        changes: list[Change] = []
+        for announcements in self._announcements:
+            changes += await announcements.new()
+        await self._reader.refresh(changes)
+        await self._purge()
+
+    async def _purge(self) -> None:
+        for announcements in self._announcements:
+            await announcements.purge()

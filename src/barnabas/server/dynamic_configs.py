@@ -13,7 +13,7 @@ from typing import Final
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.topic_configs import TopicConfigs
-from barnabas.coordination.announcements import AnnouncedChanges, Announcements
+from barnabas.coordination.announcements import AnnouncedChanges, Source
 from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.configs import (
     CONFIG_CHANGE_PREFIX,
@@ -36,14 +36,17 @@ from barnabas.server.ip_configs import IpConfigs
 from barnabas.server.quota_configs import QuotaConfigs
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
+_SOURCES: Final = (Source(CONFIG_CHANGES_PATH, CONFIG_CHANGE_PREFIX, ConfigChange.decode),)
 
 
-class DynamicConfigs:
+class DynamicConfigs(AnnouncedChanges[ConfigChange]):
     """Reads and follows `/config/brokers` and `/config/topics`; and the quotas of clients, by `quota_configs`, and
     of addresses, by `ip_configs`, and where listeners ask for credentials those, by `credential_configs`.
 
     `on_unclean_election_enabled` is called with a topic whose config allows unclean elections, whenever that was
     announced: the active controller may then have a partition to elect a leader for.
+
+    To be started before the rooms take their settings and before the logs are loaded.
     """
 
     def __init__(
@@ -60,48 +63,14 @@ class DynamicConfigs:
         ip_configs: IpConfigs | None = None,
         credential_configs: CredentialConfigs | None = None,
     ) -> None:
-        self._store = store
+        thread = "/config/changes-event-process-thread"
+        super().__init__(host, store, self, _SOURCES, "Config changes", timers=timers, logger=logger, thread=thread)
         self._broker_configs = broker_configs
         self._topic_configs = topic_configs
-        self._logger = logger
         self._quota_configs = quota_configs
         self._ip_configs = ip_configs
         self._on_unclean_election_enabled = on_unclean_election_enabled
         self._credential_configs = credential_configs
-        self._changes = AnnouncedChanges(
-            host,
-            store,
-            self,
-            "Config changes",
-            timers=timers,
-            logger=logger,
-            thread="/config/changes-event-process-thread",
-        )
-        self._announcements = Announcements(
-            *(host, store, CONFIG_CHANGES_PATH, CONFIG_CHANGE_PREFIX, ConfigChange.decode),
-            on_change=self._changes.announced,
-            logger=logger,
-        )
-
-    async def start(self) -> None:
-        """Reads all dynamic configs and follows them from then on. To be called with a session of which this listens to
-        the end, before the rooms take their settings and before the logs are loaded.
-
-        Raises `CoordinationError` when they cannot be read.
-        """
-        await self._changes.start()
-
-    async def before_new_session(self) -> None:
-        """The session is over, and the watch with it. The configs in memory stay."""
-        await self._changes.before_new_session()
-
-    async def after_new_session(self) -> None:
-        """Reads everything again, beside what else a new session brings: announcements may have come and gone."""
-        await self._changes.after_new_session()
-
-    async def stop(self) -> None:
-        """Stops following changes."""
-        await self._changes.stop()
 
     async def prefetch(self, topics: Iterable[str]) -> None:
         """Reads the configs of these topics, so that logs can be made for them at once.
@@ -114,14 +83,15 @@ class DynamicConfigs:
             await self._read_topics(names)
         except CoordinationError as error:
             self._logger.warning("Configs of the topics %s cannot be read now: %s", ", ".join(names), error)
-            self._changes.read_again()
+            self.read_again()
 
     # Following: `coordination.announcements.Reader`.
 
-    async def reload(self) -> None:
-        """Reads all announcements without heeding them, and then everything that they could be about."""
-        self._announcements.forget()
-        await self._announcements.new()
+    async def create_paths(self) -> None:
+        """The broker has made them all by now."""
+
+    async def load(self) -> None:
+        """Reads everything that announcements could be about."""
         await self._read_brokers({DEFAULT_ENTITY, str(self._broker_configs.broker_id)})
         await self._read_topics(await self._configured_topics())
         await self._quota_configs.reload()
@@ -129,14 +99,13 @@ class DynamicConfigs:
             await self._ip_configs.reload()
         if self._credential_configs is not None:
             await self._credential_configs.reload()
-        await self._announcements.purge()
 
-    async def hear(self) -> None:
-        """Reads the configs that were announced since the last time."""
+    async def refresh(self, changes: Iterable[ConfigChange]) -> None:
+        """Reads the configs that were announced."""
         brokers: dict[str, None] = {}
         topics: dict[str, None] = {}
         others: dict[str, None] = {}
-        for change in await self._announcements.new():
+        for change in changes:
             entity_type, _, name = change.entity_path.partition("/")
             if entity_type == ConfigEntityType.BROKERS.value:
                 brokers[name] = None
@@ -155,7 +124,6 @@ class DynamicConfigs:
             overrides = self._topic_configs.overrides(topic)
             if _UNCLEAN_ELECTION in overrides and self._topic_configs.values(topic)[_UNCLEAN_ELECTION]:
                 self._on_unclean_election_enabled(topic)
-        await self._announcements.purge()
 
     # Reading.
 
