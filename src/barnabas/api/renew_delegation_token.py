@@ -1,44 +1,23 @@
-"""RenewDelegationToken, 0 to 2: lets a token that holds expire later (KIP-48), but never after the end of its life.
-
-Any broker does it, for the owner of the token and for its renewers.
-"""
+"""RenewDelegationToken, 0 to 2: lets a token that holds expire later (KIP-48), but never after the end of its life."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING
 
-from barnabas.api.context import RequestContext
-from barnabas.api.delegation_tokens import check_channel, enabled, secret_of
-from barnabas.security.token_store import TokenStore
+from barnabas.api.delegation_tokens import TokenEndHandler
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
+if TYPE_CHECKING:
+    from barnabas.security.token_store import TokenStore
 
-class RenewDelegationTokenHandler:
+
+class RenewDelegationTokenHandler(TokenEndHandler[RenewDelegationTokenRequest, RenewDelegationTokenResponse]):
     """Renews tokens."""
 
     api_key = ApiKey.RENEW_DELEGATION_TOKEN
     versions = (0, 2)
+    response = RenewDelegationTokenResponse
 
-    def __init__(self, store: TokenStore | None) -> None:
-        """None where there are no tokens."""
-        self._store = store
-
-    def handle(
-        self, context: RequestContext, request: RenewDelegationTokenRequest
-    ) -> Coroutine[Any, Any, RenewDelegationTokenResponse]:
-        check_channel(context)
-        store = enabled(self._store)
-        context.park()  # it waits for ZooKeeper, which is not this broker's work
-        return _done(store, secret_of(request.hmac), context.principal, request.renew_period_ms)
-
-    def error_response(
-        self, _context: RequestContext, _request: RenewDelegationTokenRequest, error: KafkaError
-    ) -> RenewDelegationTokenResponse:
-        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-
-
-async def _done(store: TokenStore, hmac: bytes, principal: str, period_ms: int) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(expiry_timestamp_ms=await store.renew(hmac, principal, period_ms))
+    async def end_ms(self, store: TokenStore, hmac: bytes, principal: str, request: RenewDelegationTokenRequest) -> int:
+        return await store.renew(hmac, principal, request.renew_period_ms)
