@@ -5,6 +5,8 @@ Who asks sees those that it owns, has asked for or may renew, and others by an A
 
 from __future__ import annotations
 
+from typing import Final
+
 from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.api.delegation_tokens import REQUESTERS_SINCE, check_channel, enabled, kind_and_name, principal_of
@@ -46,17 +48,23 @@ class DescribeDelegationTokenHandler:
         by_token = Decisions(context, AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, quietly=True)
         by_owner = Decisions(context, AclOperation.DESCRIBE_TOKENS, ResourceType.USER, quietly=True)
 
-        def described(token: DelegationToken) -> Described | None:
+        def is_shown(token: DelegationToken) -> bool:
             if owners is not None and not belongs_to(token, owners):
-                return None
-            is_shown = (
+                return False
+            return (
                 belongs_to(token, (context.principal,)) or by_token.allow(token.token_id) or by_owner.allow(token.owner)
             )
-            return _described(context.api_version, token, tokens) if is_shown else None
 
-        every = [] if owners is not None and not owners else tokens.every()
-        found = yield from each(described, every, _TOKENS_PER_STEP)
-        return DescribeDelegationTokenResponse(tokens=[token for token in found if token is not None])
+        response = DescribeDelegationTokenResponse()
+        looked_at = 0
+        for token in [] if owners is not None and not owners else tokens.every():
+            if is_shown(token):
+                response.tokens.append((yield from _described(context.api_version, token, tokens)))
+            looked_at += _TOKEN_ELEMENTS + len(token.renewers)
+            if looked_at >= _ELEMENTS_PER_STEP:
+                looked_at = 0
+                yield
+        return response
 
     def error_response(
         self, _context: RequestContext, _request: DescribeDelegationTokenRequest, error: KafkaError
@@ -64,13 +72,16 @@ class DescribeDelegationTokenHandler:
         return DescribeDelegationTokenResponse(error_code=error.code)
 
 
-_TOKENS_PER_STEP = 16
-"""Each may have a thousand renewers."""
+_ELEMENTS_PER_STEP: Final = 4096
+"""Names that are looked at."""
+_TOKEN_ELEMENTS: Final = 64
+"""As much work as a token is without renewers, of which one of Apache Kafka may have tens of thousands."""
+_RENEWERS_PER_STEP: Final = 2048
 
 
-def _described(version: int, token: DelegationToken, tokens: DelegationTokens) -> Described:
+def _described(version: int, token: DelegationToken, tokens: DelegationTokens) -> Steps[Described]:
     kind, name = kind_and_name(token.owner)
-    renewers = [kind_and_name(renewer) for renewer in token.renewers]
+    renewers = yield from each(_renewer, token.renewers, _RENEWERS_PER_STEP)
     described = Described(
         principal_type=kind,
         principal_name=name,
@@ -79,10 +90,15 @@ def _described(version: int, token: DelegationToken, tokens: DelegationTokens) -
         max_timestamp=token.max_timestamp_ms,
         token_id=token.token_id,
         hmac=tokens.hmac_of(token.token_id),
-        renewers=[Renewer(principal_type=renewer_kind, principal_name=renewer) for renewer_kind, renewer in renewers],
+        renewers=renewers,
     )
     if version >= REQUESTERS_SINCE:
         described.token_requester_principal_type, described.token_requester_principal_name = kind_and_name(
             token.requester
         )
     return described
+
+
+def _renewer(principal: str) -> Renewer:
+    kind, name = kind_and_name(principal)
+    return Renewer(principal_type=kind, principal_name=name)

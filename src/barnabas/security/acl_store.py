@@ -62,7 +62,8 @@ ENTRIES_MAX: Final = 16_384
 _CHANGED: Final = (BadVersionError, NoNodeError)
 _BACKOFF_MS: Final = 100
 _JITTER_MS: Final = 50
-_READ_AT_ONCE: Final = 256
+_READ_AT_ONCE: Final = 32
+"""Each may have a MiB, and a reply of the coordinator has a bound."""
 _LOOKED_AT_PER_TURN: Final = 4096
 _Change = Callable[[Entries], Awaitable[Entries]]
 """Makes of all rules of a pattern those that are to be."""

@@ -18,9 +18,9 @@ from barnabas.kernel.host import Entropy
 from barnabas.sasl.hashes import hmac_of
 from barnabas.sasl.scram_mechanisms import ScramCredential, ScramMechanism
 from barnabas.sasl.scram_server import TokenLogin
+from barnabas.security.login import PRINCIPAL_TYPE
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-USER_PREFIX: Final = "User:"
 HMAC_BYTES: Final = 64
 _SALT_BYTES: Final = 24
 _TIMESTAMP_MAX: Final = 2**63 - 1
@@ -95,20 +95,21 @@ class DelegationTokens:
     def login(self, mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
         """What the token logs in with, where there is one. Its credential is worked out at its first login here, in
         some milliseconds: a cluster may have many that never log in at this broker.
+
+        None also for one whose owner is no user: nobody is `User:root` by a token of `Group:root`.
         """
         held = self._held.get(token_id)
         if held is None:
+            return None
+        kind, _, owner = held.token.owner.partition(":")
+        if kind != PRINCIPAL_TYPE:
             return None
         credential = held.credentials.get(mechanism)
         if credential is None:
             password = base64.b64encode(held.hmac).decode()
             credential = ScramCredential.of_password(mechanism, password, self._entropy(_SALT_BYTES))
             held.credentials[mechanism] = credential
-        return TokenLogin(name_of(held.token.owner), credential, held.token.expiry_timestamp_ms)
-
-
-def name_of(principal: str) -> str:
-    return principal.partition(":")[2]
+        return TokenLogin(owner, credential, held.token.expiry_timestamp_ms)
 
 
 def new_token(

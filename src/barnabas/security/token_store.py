@@ -38,7 +38,7 @@ from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
-from barnabas.kernel.turns import yield_to_loop
+from barnabas.kernel.turns import in_turns, yield_to_loop
 from barnabas.security.delegation_tokens import (
     DelegationTokens,
     TokenLifetimes,
@@ -53,7 +53,8 @@ UPDATES_MAX: Final = 11
 """How often a change is tried while others change the same token, or the connection breaks."""
 _BACKOFF_MS: Final = 100
 _JITTER_MS: Final = 50
-_READ_AT_ONCE: Final = 256
+_READ_AT_ONCE: Final = 32
+"""Each may have a MiB, and a reply of the coordinator has a bound: any user could keep brokers from starting."""
 _TOKEN_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,255}")
 """Kafka's are 22 characters of base64url."""
 _Change = Callable[[DelegationToken], DelegationToken | None]
@@ -136,9 +137,9 @@ class TokenStore:
             for attempt in range(UPDATES_MAX):
                 if attempt:
                     await self._pause()
-                    if await self._find(path) is not None:
-                        break  # before the connection broke
                 try:
+                    if attempt and await self._find(path) is not None:
+                        break  # before the connection broke
                     await self._store.multi([creation, self._announcement(token.token_id)])
                     break
                 except MultiFailedError as failure:
@@ -172,14 +173,16 @@ class TokenStore:
         token = await self._change(self._with_hmac(hmac), change)
         return self._host.clock.time_ms() if token is None else token.expiry_timestamp_ms
 
-    async def remove_expired(self) -> None:
-        """Deletes the tokens that have expired; what cannot be is tried again the next time."""
+    async def remove_expired(self, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Deletes the tokens that have expired, as long as that is due; what cannot be is tried again the next time."""
 
         def change(token: DelegationToken) -> DelegationToken | None:
             return None if has_expired(token, self._host.clock.time_ms()) else token
 
         for token_id in list(self.tokens.ids()):
             await yield_to_loop()
+            if not is_due():
+                return
             token = self.tokens.find(token_id)
             if token is None or not has_expired(token, self._host.clock.time_ms()):
                 continue
@@ -214,13 +217,14 @@ class TokenStore:
                     if was_to_go:
                         return None  # before the connection broke
                     raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-                before = DelegationToken.decode(found.data, path)
+                before = await _decoded(found, token_id, path)
                 after = change(before)
                 was_to_go = after is None
-                if after != before:
-                    version = found.stat.version
-                    write = Delete(path, version) if after is None else SetData(path, after.encode(), version)
-                    await self._store.multi([write, self._announcement(token_id)])
+                if after is None:
+                    await self._write(Delete(path, found.stat.version), token_id)
+                elif after != before:
+                    data = await in_turns(after.encode_in_steps())
+                    await self._write(SetData(path, data, found.stat.version), token_id)
             except MultiFailedError as failure:
                 if failure.index or not isinstance(failure.error, BadVersionError | NoNodeError):
                     raise failure.error from None
@@ -239,6 +243,9 @@ class TokenStore:
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"The token could not be changed in {UPDATES_MAX} attempts; try again.",
         )
+
+    async def _write(self, change: SetData | Delete, token_id: str) -> None:
+        await self._store.multi([change, self._announcement(token_id)])
 
     async def _find(self, path: str) -> ZnodeData | None:
         try:
@@ -265,9 +272,7 @@ class TokenStore:
             if isinstance(found, CoordinationError):
                 raise found
             try:
-                token = DelegationToken.decode(found.data, path)
-                if token.token_id != token_id:
-                    raise LayoutError(path, "it has the id of another token")
+                token = await _decoded(found, token_id, path)
             except LayoutError as error:
                 # Not the last that was read: nobody knows what became of it.
                 self._logger.error("A delegation token is none: %s", error)  # noqa: TRY400 - who wrote it is at fault
@@ -275,3 +280,11 @@ class TokenStore:
             self.tokens.put(token)
             taken.add(token_id)
         return taken
+
+
+async def _decoded(found: ZnodeData, token_id: str, path: str) -> DelegationToken:
+    """Raises LayoutError."""
+    token = await in_turns(DelegationToken.decode_in_steps(found.data, path))
+    if token.token_id != token_id:
+        raise LayoutError(path, "it has the id of another token")
+    return token

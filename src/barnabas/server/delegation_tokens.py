@@ -57,6 +57,7 @@ class BrokerTokens:
         """To be a listener of the session, and to be started before any client can log in."""
         self._interval_ms = min(settings.check_interval_ms, _INTERVAL_MS_MAX)
         self._scheduler: Scheduler | None = None
+        self._is_controller: Callable[[], bool] = lambda: False
         self._shared = shared
 
     @classmethod
@@ -69,10 +70,10 @@ class BrokerTokens:
 
     def start_checks(self, is_controller: Callable[[], bool]) -> None:
         """Deletes expired tokens at every interval, while this broker is the controller."""
-        self._scheduler = self._shared.scheduler
+        self._scheduler, self._is_controller = self._shared.scheduler, is_controller
         self._scheduler.schedule(
             _CHECK,
-            lambda: self.store.remove_expired() if is_controller() else None,
+            lambda: self.store.remove_expired(is_controller),
             delay_ms=self._interval_ms,
             period_ms=self._interval_ms,
         )
@@ -81,7 +82,7 @@ class BrokerTokens:
         """This broker has become the controller: what the former one has left is deleted now."""
         scheduler = self._scheduler
         if scheduler is not None and _CHECK in scheduler.tasks and _CHECK_OF_ELECTED not in scheduler.tasks:
-            scheduler.schedule(_CHECK_OF_ELECTED, self.store.remove_expired)
+            scheduler.schedule(_CHECK_OF_ELECTED, lambda: self.store.remove_expired(self._is_controller))
 
     async def stop(self) -> None:
         """Follows no changes and deletes nothing from now on."""

@@ -13,6 +13,7 @@ from barnabas.api.delegation_tokens import secret_of
 from barnabas.api.describe_delegation_token import DescribeDelegationTokenHandler
 from barnabas.api.expire_delegation_token import ExpireDelegationTokenHandler
 from barnabas.api.renew_delegation_token import RenewDelegationTokenHandler
+from barnabas.coordination.layout.delegation_tokens import DelegationToken
 from barnabas.network.config import ListenerConfig
 from barnabas.security.delegation_tokens import DelegationTokens, TokenLifetimes
 from barnabas.security.token_store import TokenStore
@@ -175,6 +176,28 @@ def test_a_secret_of_very_many_bytes_is_nobodys_and_is_not_looked_at() -> None:
         assert len(world.tokens) == 1
 
     assert [len(secret_of(bytes(size))) for size in (0, 64, 65, 10_000_000)] == [0, 64, 65, 65]
+    with_tokens(main)
+
+
+def test_tokens_of_very_many_renewers_are_described_in_steps() -> None:
+    """As brokers of Apache Kafka make them, which have no bound."""
+
+    async def main(world: World) -> None:
+        renewers = tuple(f"User:u{number}" for number in range(10_000))
+        for number in range(4):
+            world.tokens.put(DelegationToken(f"t{number}", ALICE, ALICE, renewers, 1, 2, 3))
+        caller = world.caller()
+        for owners, count, turns_min in ((None, 4, 40), ([Owner(principal_type="User", principal_name="x")], 0, 4)):
+            asked = asyncio.ensure_future(caller.call(DescribeDelegationTokenRequest(owners=owners), 3))
+            turns = 0
+            while not asked.done():
+                turns += 1
+                await asyncio.sleep(0)
+            told = (await asked).tokens
+            assert len(told) == count
+            assert all(len(token.renewers) == len(renewers) for token in told)
+            assert turns > turns_min
+
     with_tokens(main)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -145,6 +146,18 @@ def test_it_logs_in_as_its_owner_with_its_secret(mechanism: ScramMechanism) -> N
     password = base64.b64encode(tokens.hmac_of("t1")).decode()
     assert login.credential == ScramCredential.of_password(mechanism, password, login.credential.salt, ITERATIONS_MIN)
     assert tokens.login(mechanism, "alice") is None
+
+
+@pytest.mark.parametrize("owner", ["Group:root", "user:root", ":root", "Group:User:root"])
+def test_a_token_whose_owner_is_no_user_logs_nobody_in(owner: str) -> None:
+    """Kafka would let in a user of that name."""
+    tokens = held()
+    tokens.put(replace(token(), token_id="t2", owner=owner))
+    assert tokens.login(ScramMechanism.SHA_256, "t2") is None
+    tokens.put(replace(token(), token_id="t2", owner="User:ro:ot"))
+    login = tokens.login(ScramMechanism.SHA_256, "t2")
+    assert login is not None
+    assert login.owner == "ro:ot"
 
 
 def test_a_changed_token_keeps_its_credentials_and_a_removed_one_is_gone() -> None:

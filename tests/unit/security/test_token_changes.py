@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from barnabas.coordination.errors import ConnectionLossError
 from barnabas.coordination.layout.delegation_tokens import DelegationToken
-from barnabas.coordination.protocol import CreateMode
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.protocol import REQUEST_BYTES_MAX, CreateMode
+from barnabas.coordination.session import ClientSettings
 from barnabas.security.delegation_tokens import DelegationTokens, TokenLifetimes
 from barnabas.security.token_changes import TokenChanges
 from barnabas.security.token_store import TokenStore
@@ -198,15 +201,22 @@ def test_announcements_that_make_no_sense_do_no_harm(data: bytes) -> None:
 
 
 class Breaking:
-    """A store whose connection breaks once, after a multi or before it."""
+    """A store whose connection breaks once, after a multi or before it, and so often when it is read."""
 
-    def __init__(self, store: Any, *, after: bool) -> None:
+    def __init__(self, store: Any, *, after: bool, breaks_reading: int = 0) -> None:
         self._store = store
         self._after = after
         self.breaks = 1
+        self.breaks_reading = breaks_reading
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+    async def perform(self, operation: Any) -> Any:
+        if not self.breaks and self.breaks_reading:
+            self.breaks_reading -= 1
+            raise ConnectionLossError("/")
+        return await self._store.perform(operation)
 
     async def multi(self, operations: Any) -> Any:
         if not self.breaks:
@@ -220,14 +230,90 @@ class Breaking:
 @pytest.mark.parametrize("after", [False, True])
 def test_what_a_broken_connection_leaves_open_is_found_out(after: bool) -> None:
     async def main(one: Broker, _other: Broker) -> None:
-        breaking = Breaking(one.world.client, after=after)
+        breaking = Breaking(one.world.client, after=after, breaks_reading=2)
         one.store._store = breaking
         token = await one.token()
+        assert not breaking.breaks_reading
         assert await one.world.children(TOKENS) == [token.token_id]
+        assert len(await one.world.children(CHANGES)) == 1
         for period in (50_000, -1):
-            breaking.breaks = 1
+            breaking.breaks, breaking.breaks_reading = 1, 2
             await one.store.expire(one.hmac(token), ALICE, period)
         assert await one.world.children(TOKENS) == []
         assert one.tokens.find(token.token_id) is None
 
     between(main)
+
+
+def test_deleting_what_has_expired_ends_with_the_office() -> None:
+    async def main(one: Broker, _other: Broker) -> None:
+        for _ in range(3):
+            await one.token()
+        await asyncio.sleep(11)
+        await one.store.remove_expired(lambda: len(one.tokens) > 1)
+        assert len(one.tokens) == 1
+
+    between(main)
+
+
+def test_a_token_with_the_id_of_another_is_none_and_is_not_changed() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        first, second = await one.token(), await one.token()
+        path = f"{TOKENS}/{first.token_id}"
+        await one.world.client.set_data(path, second.encode())
+        with pytest.raises(LayoutError, match="id of another"):
+            await one.store.renew(one.hmac(first), ALICE, -1)
+        assert await one.world.data(path) == second.encode()
+        await other.store.load()
+        assert other.tokens.ids() == {second.token_id}
+
+    between(main, follows=False)
+
+
+def test_tokens_of_very_many_or_very_long_names_are_read_and_renewed_in_many_turns() -> None:
+    """As a broker of Apache Kafka makes them, which has no bound."""
+
+    async def main(one: Broker, other: Broker) -> None:
+        token = await other.token()
+        path = f"{TOKENS}/{token.token_id}"
+        for names, turns_min in (
+            ([f"User:{number}" for number in range(20_000)], 20),
+            (["User:\u00fc" * 1000] * 60, 5),
+        ):
+            large = replace(token, renewers=tuple(names))
+            await one.world.client.set_data(path, large.encode())
+            for work in (one.store.load(), one.store.renew(one.hmac(token), ALICE, 5000)):
+                waiting, turns = asyncio.ensure_future(work), 0
+                while not waiting.done():
+                    turns += 1
+                    await asyncio.sleep(0)
+                await waiting
+                assert turns > turns_min
+            found = one.tokens.find(token.token_id)
+            assert found is not None
+            assert found.renewers == large.renewers
+
+    between(main, follows=False)
+
+
+def test_no_reply_with_tokens_can_be_larger_than_one_that_is_taken() -> None:
+    """Else some of the largest tokens, which anybody can make, would keep all brokers from starting."""
+
+    async def main(one: Broker, other: Broker) -> None:
+        made = [await one.token() for _ in range(100)]
+        asked: list[int] = []
+
+        class Counting(Breaking):
+            async def get_many(self, paths: Any) -> Any:
+                asked.append(len(paths))
+                return await self._store.get_many(paths)
+
+        other.store._store = Counting(one.world.client, after=False)
+        await other.store.load()
+        await other.store.refresh(token.token_id for token in made)
+        assert len(other.tokens) == 100
+        assert sum(asked) == 200
+        reply_bytes_max = ClientSettings(connect="x:1").reply_bytes_max
+        assert max(asked) * REQUEST_BYTES_MAX < reply_bytes_max
+
+    between(main, follows=False)

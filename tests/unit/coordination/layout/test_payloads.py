@@ -194,6 +194,17 @@ def test_payloads_of_older_brokers_are_read() -> None:
         (ResourceAcls.decode, b'{"version":2,"acls":[]}', "version should be 1"),
         (ResourceAcls.decode, b'{"version":1,"acls":[{}]}', r"acls\[0\].principal is missing"),
         (DelegationToken.decode, b'{"version":4}', "version should be from 1 to 3"),
+        (DelegationToken.decode, b'{"version":2,"owner":"alice"}', "a principal is TYPE:NAME, and not 'alice'"),
+        (
+            DelegationToken.decode,
+            b'{"version":3,"owner":"User%3Aa","tokenRequester":""}',
+            "a principal is TYPE:NAME, and not ''",
+        ),
+        (
+            DelegationToken.decode,
+            b'{"version":2,"owner":"User%3Aa","renewers":["User%3Ab","b"]}',
+            "a principal is TYPE:NAME, and not 'b'",
+        ),
         (MigrationState.decode, b'{"version":1}', "version should be 0"),
     ],
 )
