@@ -122,25 +122,30 @@ class TokenStore:
 
     async def create(self, owner: str, requester: str, renewers: tuple[str, ...], lifetime_ms: int) -> DelegationToken:
         """Makes a token."""
-        token = new_token(
-            str(Uuid.generate(self._host.entropy)),
-            owner,
-            requester,
-            renewers,
-            lifetime_ms=lifetime_ms,
-            now_ms=self._host.clock.time_ms(),
-            lifetimes=self._lifetimes,
-        )
-        path = token_path(token.token_id)
-        creation = Create(path, token.encode(), default_acl(path, secure=self._secure))
+
+        def make() -> DelegationToken:
+            return new_token(
+                str(Uuid.generate(self._host.entropy)),
+                owner,
+                requester,
+                renewers,
+                lifetime_ms=lifetime_ms,
+                now_ms=self._host.clock.time_ms(),
+                lifetimes=self._lifetimes,
+            )
+
+        token = make()
         async with self._one_at_a_time:
             for attempt in range(UPDATES_MAX):
                 if attempt:
                     await self._pause()
                 try:
-                    if attempt and await self._find(path) is not None:
-                        break  # before the connection broke
-                    await self._store.multi([creation, self._announcement(token.token_id)])
+                    if attempt:
+                        if await self._find(token_path(token.token_id)) is not None:
+                            break  # before the connection broke
+                        # It may have been there, and be gone again: so it is another one that is tried.
+                        token = make()
+                    await self._create(token)
                     break
                 except MultiFailedError as failure:
                     raise failure.error from None
@@ -150,6 +155,11 @@ class TokenStore:
             self.tokens.put(token)
         self._logger.info("Created the delegation token %s of %s", token.token_id, owner)
         return token
+
+    async def _create(self, token: DelegationToken) -> None:
+        path = token_path(token.token_id)
+        creation = Create(path, token.encode(), default_acl(path, secure=self._secure))
+        await self._store.multi([creation, self._announcement(token.token_id)])
 
     async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
         """Lets `principal` renew the token of that HMAC, for `period_ms` or, if that is negative, as long as is usual;

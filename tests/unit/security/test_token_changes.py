@@ -245,6 +245,26 @@ def test_what_a_broken_connection_leaves_open_is_found_out(after: bool) -> None:
     between(main)
 
 
+def test_a_token_that_is_gone_before_its_maker_hears_of_it_does_not_come_back() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        gone: list[str] = []
+
+        class Deleting(Breaking):
+            async def perform(self, operation: Any) -> Any:
+                if not gone:
+                    gone.extend(await one.world.children(TOKENS))
+                    await other.store.load()
+                    await other.store.expire(other.tokens.hmac_of(gone[0]), ALICE, -1)
+                return await self._store.perform(operation)
+
+        one.store._store = Deleting(one.world.client, after=True)
+        token = await one.token()
+        assert len(gone) == 1
+        assert await one.world.children(TOKENS) == [token.token_id] != gone
+
+    between(main, follows=False)
+
+
 def test_deleting_what_has_expired_ends_with_the_office() -> None:
     async def main(one: Broker, _other: Broker) -> None:
         for _ in range(3):
