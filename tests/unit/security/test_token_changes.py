@@ -265,6 +265,51 @@ def test_a_token_that_is_gone_before_its_maker_hears_of_it_does_not_come_back() 
     between(main, follows=False)
 
 
+class Overtaken(Breaking):
+    """A store at which somebody else is faster, once, between a read and the write that goes by it."""
+
+    def __init__(self, store: Any, overtake: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(store, after=False)
+        self._overtake: Callable[[], Awaitable[Any]] | None = overtake
+
+    async def multi(self, operations: Any) -> Any:
+        overtake, self._overtake = self._overtake, None
+        if overtake is not None:
+            await overtake()
+        return await self._store.multi(operations)
+
+
+def test_a_renewal_counts_only_for_the_token_that_it_has_looked_at() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        token = await one.token()
+        await other.store.load()
+
+        async def shorten() -> None:
+            await other.store.expire(other.hmac(token), ALICE, 1)
+            await asyncio.sleep(0.1)
+
+        one.store._store = Overtaken(one.world.client, shorten)
+        assert await refusal(one.store.renew(one.hmac(token), ALICE, -1)) is ErrorCode.DELEGATION_TOKEN_EXPIRED
+
+    between(main)
+
+
+def test_a_token_that_is_renewed_while_it_is_looked_at_is_not_deleted_as_expired() -> None:
+    """By a broker whose clock is late."""
+
+    async def main(one: Broker, _other: Broker) -> None:
+        token = await one.token()
+        await asyncio.sleep(11)
+        path = f"{TOKENS}/{token.token_id}"
+        renewed = replace(token, expiry_timestamp_ms=token.max_timestamp_ms)
+        one.store._store = Overtaken(one.world.client, lambda: one.world.client.set_data(path, renewed.encode()))
+        await one.store.remove_expired()
+        assert await one.world.data(path) == renewed.encode()
+        assert one.tokens.find(token.token_id) == renewed
+
+    between(main)
+
+
 def test_deleting_what_has_expired_ends_with_the_office() -> None:
     async def main(one: Broker, _other: Broker) -> None:
         for _ in range(3):
