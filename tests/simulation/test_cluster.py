@@ -25,6 +25,7 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
 from tests.simulation.tiered_mutants import TIERED_MUTANTS
+from tests.simulation.token_mutants import TOKEN_MUTANTS
 from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 SEEDS = simulation_seeds(6)
@@ -37,7 +38,7 @@ QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high wa
 SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *CONNECTION_MUTANTS),
-    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS),
+    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS, *TOKEN_MUTANTS),
 )
 
 

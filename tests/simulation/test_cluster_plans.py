@@ -11,6 +11,7 @@ from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.simulation import simulation_seeds
 from barnabas.testing.tiered_topic import COVERAGE as TIERED_MET
+from barnabas.testing.tokens_in_use import COVERAGE as TOKENS_MET
 from barnabas.testing.transactional_users import COVERAGE as TRANSACTIONS_MET
 
 SEEDS = simulation_seeds(1)
@@ -42,6 +43,7 @@ SEEN = {
         "compacted: __transaction_state",
     ),
     "tiered": TIERED_MET,
+    "tokens": TOKENS_MET,
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

@@ -49,6 +49,7 @@ _PLANS = (
     "transactions",
     "compaction",
     "tiered",
+    "tokens",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

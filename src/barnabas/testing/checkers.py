@@ -274,6 +274,11 @@ def check_tiered(history: History) -> Iterator[str]:
     yield from history.lost_remotely
 
 
+def check_tokens(history: History) -> Iterator[str]:
+    """Delegation tokens hold as long as they were said to, and no longer (`tokens_in_use`)."""
+    yield from history.mistaken
+
+
 def check_throttled(history: History) -> Iterator[str]:
     """Throttled replicas that are behind get on in turns."""
     yield from history.starved
@@ -313,6 +318,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_log_moves,
     check_compacted,
     check_tiered,
+    check_tokens,
     check_throttled,
     check_transactions,
     check_connections,

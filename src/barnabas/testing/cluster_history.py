@@ -197,6 +197,8 @@ class History:
     """What became of a topic that was made anew under its name, and should not have."""
     misplaced: list[str] = field(default_factory=list)
     """Replicas that were in two log directories at a time, or copies of them that stayed."""
+    mistaken: list[str] = field(default_factory=list)
+    """What became of delegation tokens, and should not have."""
     torn: list[str] = field(default_factory=list)
     """What became of transactions, and should not have."""
     starved: list[str] = field(default_factory=list)

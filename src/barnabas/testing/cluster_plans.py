@@ -11,6 +11,7 @@ from barnabas.testing.cluster_load import Load
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.tiered_topic import PROPERTIES as REMOTE
+from barnabas.testing.tokens_in_use import PROPERTIES as TOKEN_PROPERTIES
 from barnabas.testing.transactional_users import PROPERTIES
 
 if TYPE_CHECKING:
@@ -555,6 +556,26 @@ before and after each record of the metadata: out to have a record nowhere, or a
 time (0028).
 """
 
+TOKENS: Final = Plan(
+    "tokens",
+    {
+        FaultKind.CRASH: 8.0,
+        FaultKind.PAUSE: 4.0,
+        FaultKind.CUT: 6.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.EXPIRY: 8.0,
+        FaultKind.CONTROLLER_DELETED: 6.0,
+        FaultKind.CLOCK_STEP: 2.0,
+    },
+    lasting_seconds=(0.1, 7.0),
+    load=Load(has_tokens=True, producers=1, consumers=1, records_pause_ms=600),
+    properties=TOKEN_PROPERTIES,
+)
+"""Delegation tokens are made, renewed, used and let go at all brokers, while these fall, are cut off, and lose their
+sessions and the office: out to bring back a token that is gone, to have one deleted that holds, or to leave a broker
+with tokens that there are not (0033).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -590,5 +611,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         TRANSACTIONS,
         COMPACTION,
         TIERED,
+        TOKENS,
     )
 }

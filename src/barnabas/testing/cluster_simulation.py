@@ -47,6 +47,7 @@ from barnabas.testing.marker_watch import MarkerWatch
 from barnabas.testing.renewed_topic import RenewedTopic
 from barnabas.testing.simulation import Simulation
 from barnabas.testing.tiered_topic import TieredTopic
+from barnabas.testing.tokens_in_use import TokensInUse
 from barnabas.testing.transactional_users import ENDING_SECONDS_MAX, TransactionalUsers
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
@@ -134,6 +135,7 @@ class ClusterSimulation:
         self._transactions = TransactionalUsers(self.users, self._brokers, DIRECTORIES)
         self._compacted = CompactedTopic(self.users, self._brokers, DIRECTORIES)
         self._tiered = TieredTopic(self.users, self._brokers)
+        self._tokens = TokensInUse(self.users, self._brokers)
         self.observer = Observer(
             self.history,
             lambda: self.simulation.now,
@@ -191,6 +193,8 @@ class ClusterSimulation:
                 stack.enter_context(self._compacted.probes())
             if self.plan.load.has_tiered_topic:
                 stack.enter_context(self._tiered.probes())
+            if self.plan.load.has_tokens:
+                stack.enter_context(self._tokens.probes())
             if self._moves_logs:
                 stack.enter_context(self._log_moves.probes())
             if self._throttles_replication:
@@ -235,6 +239,8 @@ class ClusterSimulation:
             mains += [("compacted topic", self._compacted.produce), ("compacted topic", self._compacted.consume)]
         if self.plan.load.has_tiered_topic:
             mains += [("tiered topic", self._tiered.produce), ("tiered topic", self._tiered.consume)]
+        if self.plan.load.has_tokens:
+            mains.append(("tokens", self._tokens.work))
         if self.plan.load.transactional_ids:
             mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
@@ -292,6 +298,12 @@ class ClusterSimulation:
             self.simulation.run_on(reader, self._tiered.finish, limit_seconds=200.0)
         if self.plan.load.has_compacted_topic:
             self._wait("no log is being replaced", self._compacted.is_at_rest)
+        if self.plan.load.has_tokens:
+            self._wait(
+                "every broker holds the tokens that there are",
+                lambda: self._tokens.are_known(self._running(), self.observer.tree()),
+            )
+            self.simulation.run_on(self.simulation.machine("tokens"), self._tokens.finish, limit_seconds=200.0)
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
@@ -345,6 +357,7 @@ class ClusterSimulation:
             + self._renewed.counts
             + self._compacted.counts
             + self._tiered.counts
+            + self._tokens.counts
             + self._transactions.ledger.counts
         )
         return Report(
@@ -394,6 +407,7 @@ class ClusterSimulation:
     def _look(self) -> None:
         self.observer.look()
         self._log_moves.look()
+        self._tokens.look()
         self._effects.look()
         self.simulation.after(LOOKING_SECONDS, self._look)
 
