@@ -373,6 +373,48 @@ def test_a_token_of_one_logs_in_at_the_other_and_is_renewed_and_expired_there(pa
         )
 
 
+def test_a_token_of_very_many_renewers_is_used_and_renewed_at_ours(pair: Pair) -> None:
+    """Apache Kafka has no bound but the size of a znode."""
+    names = [f"somebody-{number}" for number in range(20_000)]
+    with as_user(pair, THEIRS, "alice") as alice:
+        token = alice.create(renewers=[user(name) for name in names])
+    assert code(token) == "NONE"
+    wait_until(lambda: told_end(pair, OURS, token) == token.expiry_timestamp_ms, "ours knows it", PATIENCE_SECONDS)
+    with as_user(pair, OURS, "alice") as alice:
+        (told,) = [each for each in alice.describe().tokens if each.token_id == token.token_id]
+        assert [renewer.principal_name for renewer in told.renewers] == names
+        with closing(by_token(pair, OURS, token)) as using:
+            assert using.ask(MetadataRequest(topics=[]), 4).brokers
+        end = alice.renew(bytes(token.hmac), 100_000).expiry_timestamp_ms
+    wait_until(lambda: told_end(pair, THEIRS, token) == end, "theirs knows that it is renewed", PATIENCE_SECONDS)
+    with as_user(pair, THEIRS, "alice") as alice:
+        assert code(alice.expire(bytes(token.hmac))) == "NONE"
+    wait_until(lambda: told_end(pair, OURS, token) is None, "ours knows that it is gone", PATIENCE_SECONDS)
+
+
+def told_end(pair: Pair, broker_id: int, token: Any) -> int | None:
+    """Until when a broker says that the token holds; None where it does not know it."""
+    with as_user(pair, broker_id, "alice") as alice:
+        ends = [each.expiry_timestamp for each in alice.describe().tokens if each.token_id == token.token_id]
+    return ends[0] if ends else None
+
+
+def test_a_token_whose_owner_is_no_user_lets_nobody_in_at_ours(pair: Pair) -> None:
+    """At theirs it is the user of that name, who may be somebody else (0033)."""
+    with as_user(pair, THEIRS, "root") as root:
+        token = root.create(owner_principal_type="Group", owner_principal_name="alice")
+    assert code(token) == "NONE"
+    for broker_id, lets_in in ((THEIRS, True), (OURS, False)):
+        with as_user(pair, broker_id, "root") as root:
+            wait_until(
+                lambda: token.token_id in [each.token_id for each in root.describe().tokens],
+                "it is known",
+                PATIENCE_SECONDS,
+            )
+        refusal = scram(pair.sasl_ports[broker_id], "SCRAM-SHA-256", token.token_id, password(token), is_token=True)
+        assert (refusal is None) is lets_in
+
+
 def test_a_wrong_token_is_refused_alike(pair: Pair) -> None:
     with as_user(pair, OURS, "alice") as alice:
         token = alice.create()
