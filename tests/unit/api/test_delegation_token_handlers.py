@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -184,19 +185,19 @@ def test_tokens_of_very_many_renewers_are_described_in_steps() -> None:
 
     async def main(world: World) -> None:
         renewers = tuple(f"User:u{number}" for number in range(10_000))
-        for number in range(4):
-            world.tokens.put(DelegationToken(f"t{number}", ALICE, ALICE, renewers, 1, 2, 3))
-        caller = world.caller()
-        for owners, count, turns_min in ((None, 4, 40), ([Owner(principal_type="User", principal_name="x")], 0, 4)):
-            asked = asyncio.ensure_future(caller.call(DescribeDelegationTokenRequest(owners=owners), 3))
-            turns = 0
-            while not asked.done():
-                turns += 1
-                await asyncio.sleep(0)
-            told = (await asked).tokens
-            assert len(told) == count
-            assert all(len(token.renewers) == len(renewers) for token in told)
-            assert turns > turns_min
+        connection = SimpleNamespace(is_by_token=False, listener=SimpleNamespace(authenticates=True))
+        context: Any = SimpleNamespace(connection=connection, principal=ALICE, api_version=3)
+        nobody = [Owner(principal_type="User", principal_name="x")]
+        for count in (1, 3):
+            world.tokens.put(DelegationToken(f"t{count}", ALICE, ALICE, renewers, 1, 2, 3))
+            world.tokens.put(DelegationToken(f"t{count + 1}", ALICE, ALICE, renewers, 1, 2, 3))
+            for owners, steps_min in ((None, 5 * (count + 1)), (nobody, count + 1)):
+                handler = DescribeDelegationTokenHandler(world.store)
+                steps = sum(1 for _ in handler.handle(context, DescribeDelegationTokenRequest(owners=owners)))
+                assert steps_min <= steps < steps_min + 5
+        for owners, count in ((None, 4), (nobody, 0)):
+            told = (await world.caller().call(DescribeDelegationTokenRequest(owners=owners), 3)).tokens
+            assert [len(token.renewers) for token in told] == [len(renewers)] * count
 
     with_tokens(main)
 

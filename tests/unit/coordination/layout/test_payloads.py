@@ -290,3 +290,16 @@ def test_a_registration_of_an_old_version_counts_for_what_is_in_it() -> None:
     assert [endpoint.security_protocol for endpoint in registration.endpoints] == ["SSL"]
     assert (registration.rack, list(registration.features)) == ("r1", ["f"])
     assert json.loads(registration.encode()) == fields
+
+
+@pytest.mark.parametrize(
+    "renewers",
+    [tuple(f"User:{number}" for number in range(20_000)), ("User:" + "\u00fc" * 16_000,) * 12],
+    ids=["many", "long"],
+)
+def test_a_token_of_very_many_or_very_long_names_is_read_and_written_in_steps(renewers: tuple[str, ...]) -> None:
+    token = DelegationToken("id", "User:a", "User:a", renewers, 1, 2, 3)
+    assert sum(1 for _ in token.encode_in_steps()) > 3
+    data = token.encode()
+    assert sum(1 for _ in DelegationToken.decode_in_steps(data, "x")) > 10
+    assert DelegationToken.decode(data, "x") == token
