@@ -6,7 +6,8 @@ written, and a token that was to go at once is gone; who neither owns a token no
 end all brokers hold the tokens that ZooKeeper has, none of which has expired by the controller's clock, and at each
 broker those that hold log in and those that are gone do not.
 
-Short tokens live for seconds, long ones beyond the run, whatever the clocks are set to.
+Short tokens live for seconds, long ones beyond the run, whatever the clocks are set to; kept ones are always about to
+expire, and are renewed just before.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ PROPERTIES: Final = {
 COVERAGE: Final = (
     "tokens: made",
     "tokens: renewed",
+    "tokens: kept",
     "tokens: let go",
     "tokens: deleted as expired",
     "tokens: used",
@@ -81,6 +83,11 @@ _LONG_MS: Final = 3_600_000
 _CLOCK_SLACK_MS: Final = 100
 """Between two looks at the clocks one may be set back."""
 _LOGINS_AT_REST: Final = 4
+_KEPT: Final = 4
+_KEPT_MS: Final = 1_500
+_KEEPING_MS: Final = (300, 1_300)
+_MISSES_MAX: Final = 3
+"""A broker may not have heard of a token."""
 
 
 @dataclass(slots=True)
@@ -94,6 +101,7 @@ class _Known:
     """By which brokers."""
     may_go: bool = False
     """Somebody has asked for its end."""
+    is_kept: bool = False
     is_gone: bool = False
     """And was told that it has come."""
 
@@ -145,7 +153,8 @@ class TokensInUse:
         """All of them, at any broker, until the users are to stop."""
         users = [_User(host, Login(PLAIN, name, f"of {name}")) for name in (OWNER, RENEWER, OTHER)]
         try:
-            await asyncio.gather(self._make(users[0]), *map(self._change, users))
+            keepers = [self._keep(users[0], users[1]) for _ in range(_KEPT)]
+            await asyncio.gather(self._make(users[0]), *keepers, *map(self._change, users))
         finally:
             for user in users:
                 await user.client.close()
@@ -155,22 +164,43 @@ class TokensInUse:
         while self._users.goes_on():
             await client.timers.sleep(random.expovariate(1 / _PAUSE_MS))
             is_long = random.random() < 0.5
-            broker_id = random.choice(list(self._brokers))
-            renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type="User", principal_name=RENEWER)
-            lifetime_ms = _LONG_MS if is_long else random.choice(_SHORT_MS)
-            request = CreateDelegationTokenRequest(renewers=[renewer], max_lifetime_ms=lifetime_ms)
-            made = await user.ask(broker_id, request, 3)
-            if made is None or made.error_code != ErrorCode.NONE:
+            await self._made(user, is_long, _LONG_MS if is_long else random.choice(_SHORT_MS))
+
+    async def _made(self, user: _User, is_long: bool, lifetime_ms: int) -> _Known | None:
+        broker_id = user.client.host.random.choice(list(self._brokers))
+        renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type="User", principal_name=RENEWER)
+        request = CreateDelegationTokenRequest(renewers=[renewer], max_lifetime_ms=lifetime_ms)
+        made = await user.ask(broker_id, request, 3)
+        if made is None or made.error_code != ErrorCode.NONE:
+            return None
+        self.counts["tokens: made"] += 1
+        token = self._known[made.token_id] = _Known(made.token_id, bytes(made.hmac), is_long, {broker_id})
+        self._check_written(made.token_id, made.expiry_timestamp_ms)
+        return token
+
+    async def _keep(self, owner: _User, renewer: _User) -> None:
+        client, random = renewer.client, renewer.client.host.random
+        while self._users.goes_on():
+            await client.timers.sleep(random.expovariate(1 / _PAUSE_MS))
+            token = await self._made(owner, False, _LONG_MS)
+            if token is None:
                 continue
-            self.counts["tokens: made"] += 1
-            self._known[made.token_id] = _Known(made.token_id, bytes(made.hmac), is_long, {broker_id})
-            self._check_written(made.token_id, made.expiry_timestamp_ms)
+            token.is_kept = True
+            misses = 0
+            while misses <= _MISSES_MAX and self._users.goes_on():
+                broker_id = random.choice(list(self._brokers))
+                renewal = RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=_KEPT_MS)
+                answer = await renewer.ask(broker_id, renewal, 2)
+                self._note_change(renewer, token, broker_id, answer, "tokens: kept")
+                if answer is not None:
+                    misses = 0 if answer.error_code == ErrorCode.NONE else misses + 1
+                await client.timers.sleep(random.uniform(*_KEEPING_MS))
 
     async def _change(self, user: _User) -> None:
         client, random = user.client, user.client.host.random
         while self._users.goes_on():
             await client.timers.sleep(random.expovariate(1 / _PAUSE_MS))
-            known = [each for each in self._known.values() if not each.is_gone]
+            known = [each for each in self._known.values() if not each.is_gone and not each.is_kept]
             if not known:
                 continue
             token, broker_id = random.choice(known[-20:]), random.choice(list(self._brokers))
