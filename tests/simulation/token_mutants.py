@@ -21,7 +21,7 @@ _Change = Callable[[DelegationToken], DelegationToken | None]
 def go_by_what_is_held(patch: pytest.MonkeyPatch) -> None:
     """As Kafka's brokers: what a broker has heard of a token is changed, and put where it is missing."""
 
-    async def change_alone(self: TokenStore, token_id: str, change: _Change) -> DelegationToken | None:
+    async def change_held(self: TokenStore, token_id: str, change: _Change) -> DelegationToken | None:
         path, held = token_path(token_id), self.tokens.find(token_id)
         after = None if held is None else change(held)
         if after is None:
@@ -35,7 +35,7 @@ def go_by_what_is_held(patch: pytest.MonkeyPatch) -> None:
         self.tokens.put(after)
         return after
 
-    patch.setattr(TokenStore, "_change_alone", change_alone)
+    patch.setattr(TokenStore, "_change", change_held)
 
 
 def delete_what_had_expired_when_it_was_heard_of(patch: pytest.MonkeyPatch) -> None:

@@ -135,24 +135,23 @@ class TokenStore:
             )
 
         token = make()
-        async with self._one_at_a_time:
-            for attempt in range(UPDATES_MAX):
-                if attempt:
-                    await self._pause()
-                try:
-                    if attempt:
-                        if await self._find(token_path(token.token_id)) is not None:
-                            break  # before the connection broke
-                        # It may have been there, and be gone again: so it is another one that is tried.
-                        token = make()
-                    await self._create(token)
-                    break
-                except MultiFailedError as failure:
-                    raise failure.error from None
-                except ConnectionLossError:
-                    if self._store.state.is_final or attempt + 1 == UPDATES_MAX:
-                        raise
-            self.tokens.put(token)
+        for attempt in range(UPDATES_MAX):
+            if attempt:
+                await self._pause()
+            try:
+                async with self._one_at_a_time:
+                    if not attempt or await self._find(token_path(token.token_id)) is None:
+                        if attempt:
+                            # It may have been there, and be gone again: so it is another one that is tried.
+                            token = make()
+                        await self._create(token)
+                    self.tokens.put(token)
+                break
+            except MultiFailedError as failure:
+                raise failure.error from None
+            except ConnectionLossError:
+                if self._store.state.is_final or attempt + 1 == UPDATES_MAX:
+                    raise
         self._logger.info("Created the delegation token %s of %s", token.token_id, owner)
         return token
 
@@ -210,31 +209,27 @@ class TokenStore:
         return token.token_id
 
     async def _change(self, token_id: str, change: _Change) -> DelegationToken | None:
-        """Puts what `change` makes of the token in its place; it is called anew for each attempt."""
-        async with self._one_at_a_time:
-            return await self._change_alone(token_id, change)
-
-    async def _change_alone(self, token_id: str, change: _Change) -> DelegationToken | None:
+        """Puts what `change` makes of the token in its place; it is called anew for each attempt, between which others
+        have their turn: who makes attempts fail must not keep a broker from hearing of other tokens.
+        """
         path = token_path(token_id)
         was_to_go = False
         for attempt in range(UPDATES_MAX):
             if attempt:
                 await self._pause()
             try:
-                found = await self._find(path)
-                if found is None:
-                    self.tokens.remove(token_id)
-                    if was_to_go:
-                        return None  # before the connection broke
-                    raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-                before = await _decoded(found, token_id, path)
-                after = change(before)
-                was_to_go = after is None
-                if after is None:
-                    await self._write(Delete(path, found.stat.version), token_id)
-                elif after != before:
-                    data = await in_turns(after.encode_in_steps())
-                    await self._write(SetData(path, data, found.stat.version), token_id)
+                async with self._one_at_a_time:
+                    found = await self._find(path)
+                    if found is None:
+                        self.tokens.remove(token_id)
+                        if was_to_go:
+                            return None  # before the connection broke
+                        raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+                    before = await _decoded(found, token_id, path)
+                    after = change(before)
+                    was_to_go = after is None
+                    await self._replace(before, after, path, found.stat.version)
+                    return after
             except MultiFailedError as failure:
                 if failure.index or not isinstance(failure.error, BadVersionError | NoNodeError):
                     raise failure.error from None
@@ -242,17 +237,21 @@ class TokenStore:
                 # Whether it happened shows when it is read again; its announcement happened with it.
                 if self._store.state.is_final:
                     raise
-            else:
-                if after is None:
-                    self.tokens.remove(token_id)
-                    self._logger.info("Deleted the delegation token %s of %s", token_id, before.owner)
-                else:
-                    self.tokens.put(after)
-                return after
         raise KafkaError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"The token could not be changed in {UPDATES_MAX} attempts; try again.",
         )
+
+    async def _replace(self, before: DelegationToken, after: DelegationToken | None, path: str, version: int) -> None:
+        token_id = before.token_id
+        if after is None:
+            await self._write(Delete(path, version), token_id)
+            self.tokens.remove(token_id)
+            self._logger.info("Deleted the delegation token %s of %s", token_id, before.owner)
+            return
+        if after != before:
+            await self._write(SetData(path, await in_turns(after.encode_in_steps()), version), token_id)
+        self.tokens.put(after)
 
     async def _write(self, change: SetData | Delete, token_id: str) -> None:
         await self._store.multi([change, self._announcement(token_id)])

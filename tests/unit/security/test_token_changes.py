@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.coordination.errors import ConnectionLossError
+from barnabas.coordination.errors import BadVersionError, ConnectionLossError, MultiFailedError
 from barnabas.coordination.layout.delegation_tokens import DelegationToken
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import ZnodeData
@@ -18,7 +18,7 @@ from barnabas.coordination.protocol import REQUEST_BYTES_MAX, CreateMode
 from barnabas.coordination.session import ClientSettings
 from barnabas.security.delegation_tokens import DelegationTokens, TokenLifetimes
 from barnabas.security.token_changes import TokenChanges
-from barnabas.security.token_store import TokenStore
+from barnabas.security.token_store import UPDATES_MAX, TokenStore
 from barnabas.wire.errors import ErrorCode, KafkaError
 from tests.unit.api.administration.admin_world import AdminWorld, in_world
 
@@ -309,6 +309,29 @@ def test_a_token_that_is_renewed_while_it_is_looked_at_is_not_deleted_as_expired
         assert one.tokens.find(token.token_id) == renewed
 
     between(main)
+
+
+def test_who_makes_changes_fail_again_and_again_does_not_keep_others_waiting() -> None:
+    async def main(one: Broker, other: Broker) -> None:
+        token, renewed = await one.token(), await other.token()
+        await one.store.load()
+
+        class Busy(Breaking):
+            async def multi(self, operations: Any) -> Any:
+                self.breaks += 1
+                raise MultiFailedError(0, BadVersionError("/"), ())
+
+        one.store._store = busy = Busy(one.world.client, after=False)
+        changes = [asyncio.ensure_future(one.store.renew(one.hmac(token), ALICE, -1)) for _ in range(100)]
+        await asyncio.sleep(0.05)
+        await other.store.expire(other.hmac(renewed), ALICE, -1)
+        await asyncio.wait_for(one.store.refresh([renewed.token_id]), 1)
+        assert one.tokens.find(renewed.token_id) is None
+        for change in changes:
+            assert await refusal(change) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert busy.breaks == 1 + 100 * UPDATES_MAX
+
+    between(main, follows=False)
 
 
 def test_deleting_what_has_expired_ends_with_the_office() -> None:
