@@ -43,8 +43,7 @@ class CredentialConfigs:
             names = []
         if isinstance(names, CoordinationError):
             raise names
-        await self._read(names)
-        self._credentials.retain({desanitize(name) for name in names})
+        self._credentials.retain(await self._read(names))
 
     async def read(self, entity_paths: Iterable[str]) -> None:
         """Reads those of these entities that are users. Raises CoordinationError."""
@@ -52,8 +51,9 @@ class CredentialConfigs:
         # A longer path is of the quotas that a user's clients have.
         await self._read([part[1] for part in parts if part[0] == ConfigEntityType.USERS.value and len(part) == 2])
 
-    async def _read(self, names: Sequence[str]) -> None:
-        """The credentials of users (sanitized). A user whose znode cannot be read cannot log in."""
+    async def _read(self, names: Sequence[str]) -> set[str]:
+        """The credentials of users (sanitized); returns whose. A user whose znode cannot be read cannot log in."""
+        read: set[str] = set()
         users = [name for name in names if name != DEFAULT_ENTITY]
         for start in range(0, len(users), _READ_PER_TURN):
             if start:
@@ -72,4 +72,7 @@ class CredentialConfigs:
                 except LayoutError:
                     self._logger.error("The user %s cannot log in: its znode is no config", name)  # noqa: TRY400
                     configs = {}
-                self._credentials.set(desanitize(name), configs)
+                user = desanitize(name)
+                self._credentials.set(user, configs)
+                read.add(user)
+        return read
