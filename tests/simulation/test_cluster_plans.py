@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from barnabas.testing.changed_rights import COVERAGE as RIGHTS_MET
 from barnabas.testing.cluster_plans import PLANS, Plan
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
@@ -43,7 +44,7 @@ SEEN = {
         "compacted: __transaction_state",
     ),
     "tiered": TIERED_MET,
-    "tokens": TOKENS_MET,
+    "tokens": (*TOKENS_MET, *RIGHTS_MET),
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

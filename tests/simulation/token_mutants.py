@@ -9,9 +9,11 @@ import pytest
 from barnabas.coordination.errors import MultiFailedError
 from barnabas.coordination.layout.delegation_tokens import DelegationToken, token_path
 from barnabas.coordination.operations import Create, Delete, SetData
+from barnabas.security.acl_changes import AclChanges
 from barnabas.security.delegation_tokens import has_expired
 from barnabas.security.token_changes import TokenChanges
 from barnabas.security.token_store import TokenStore
+from barnabas.server.credential_configs import CredentialConfigs
 from barnabas.testing.cluster_plans import TOKENS
 from tests.simulation.mutants import Mutant
 
@@ -67,9 +69,33 @@ def keep_what_others_let_go(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TokenStore, "refresh", refresh)
 
 
+def hear_of_no_acls_after_a_session(patch: pytest.MonkeyPatch) -> None:
+    """The same of ACLs."""
+
+    async def after_new_session(_self: AclChanges) -> None:
+        return
+
+    patch.setattr(AclChanges, "after_new_session", after_new_session)
+
+
+def read_passwords_once(patch: pytest.MonkeyPatch) -> None:
+    """What a broker has missed of them while it had no session, it never hears of."""
+    reload = CredentialConfigs.reload
+    have_read: list[CredentialConfigs] = []
+
+    async def reload_once(self: CredentialConfigs) -> None:
+        if self not in have_read:
+            have_read.append(self)
+            await reload(self)
+
+    patch.setattr(CredentialConfigs, "reload", reload_once)
+
+
 TOKEN_MUTANTS = (
     Mutant("goes by the token that it holds", TOKENS, go_by_what_is_held),
     Mutant("deletes a token that was renewed elsewhere", TOKENS, delete_what_had_expired_when_it_was_heard_of),
     Mutant("deaf to tokens after a session", TOKENS, hear_nothing_after_a_session),
     Mutant("keeps tokens that others let go", TOKENS, keep_what_others_let_go),
+    Mutant("deaf to ACLs after a session", TOKENS, hear_of_no_acls_after_a_session),
+    Mutant("deaf to passwords after a session", TOKENS, read_passwords_once),
 )

@@ -275,7 +275,7 @@ def check_tiered(history: History) -> Iterator[str]:
 
 
 def check_tokens(history: History) -> Iterator[str]:
-    """Delegation tokens hold as long as they were said to, and no longer (`tokens_in_use`)."""
+    """Delegation tokens hold as long as they were said to, and no longer; so do rights (`changed_rights`)."""
     yield from history.mistaken
 
 

@@ -198,7 +198,7 @@ class History:
     misplaced: list[str] = field(default_factory=list)
     """Replicas that were in two log directories at a time, or copies of them that stayed."""
     mistaken: list[str] = field(default_factory=list)
-    """What became of delegation tokens, and should not have."""
+    """What became of delegation tokens, passwords and ACLs, and should not have."""
     torn: list[str] = field(default_factory=list)
     """What became of transactions, and should not have."""
     starved: list[str] = field(default_factory=list)

@@ -67,7 +67,7 @@ class Load:
     has_tiered_topic: bool = False
     """One topic more, whose old segments are in remote storage (see `tiered_topic`)."""
     has_tokens: bool = False
-    """Delegation tokens are made and used, too (see `tokens_in_use`)."""
+    """Delegation tokens are made and used, too (see `tokens_in_use`); passwords and ACLs change (`changed_rights`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from barnabas.testing.changed_rights import PROPERTIES as RIGHTS_PROPERTIES
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
@@ -569,11 +570,11 @@ TOKENS: Final = Plan(
     },
     lasting_seconds=(0.1, 7.0),
     load=Load(has_tokens=True, producers=1, consumers=1, records_pause_ms=600),
-    properties=TOKEN_PROPERTIES,
+    properties={**TOKEN_PROPERTIES, **RIGHTS_PROPERTIES},
 )
 """Delegation tokens are made, renewed, used and let go at all brokers, while these fall, are cut off, and lose their
 sessions and the office: out to bring back a token that is gone, to have one deleted that holds, or to leave a broker
-with tokens that there are not (0033).
+with tokens that there are not (0033). So are passwords of SCRAM and ACLs, of which a broker may miss no change (0030).
 """
 
 PLANS: Final[Mapping[str, Plan]] = {

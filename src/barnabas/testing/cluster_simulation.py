@@ -26,6 +26,7 @@ from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH
 from barnabas.server.config import read_server_config
 from barnabas.server.entry import broker_main
+from barnabas.testing.changed_rights import ChangedRights
 from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_configs import differing_configs
 from barnabas.testing.cluster_effects import Effects, Listener
@@ -136,6 +137,7 @@ class ClusterSimulation:
         self._compacted = CompactedTopic(self.users, self._brokers, DIRECTORIES)
         self._tiered = TieredTopic(self.users, self._brokers)
         self._tokens = TokensInUse(self.users, self._brokers)
+        self._rights = ChangedRights(self.users)
         self.observer = Observer(
             self.history,
             lambda: self.simulation.now,
@@ -240,7 +242,7 @@ class ClusterSimulation:
         if self.plan.load.has_tiered_topic:
             mains += [("tiered topic", self._tiered.produce), ("tiered topic", self._tiered.consume)]
         if self.plan.load.has_tokens:
-            mains.append(("tokens", self._tokens.work))
+            mains += [("tokens", self._tokens.work), ("rights", self._rights.administer)]
         if self.plan.load.transactional_ids:
             mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
@@ -304,6 +306,11 @@ class ClusterSimulation:
                 lambda: self._tokens.are_known(self._running(), self.observer.tree()),
             )
             self.simulation.run_on(self.simulation.machine("tokens"), self._tokens.finish, limit_seconds=200.0)
+            self._wait(
+                "every broker has the passwords and ACLs that there are",
+                lambda: self._rights.are_known(self._running(), self.observer.tree()),
+            )
+            self._rights.judge(self.observer.tree())
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
@@ -358,6 +365,7 @@ class ClusterSimulation:
             + self._compacted.counts
             + self._tiered.counts
             + self._tokens.counts
+            + self._rights.counts
             + self._transactions.ledger.counts
         )
         return Report(
