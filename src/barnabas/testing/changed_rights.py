@@ -43,7 +43,8 @@ COVERAGE: Final = ("rights: passwords set", "rights: passwords deleted", "rights
 """What must have happened."""
 _MECHANISM: Final = ScramMechanism.SHA_256
 _MECHANISM_NUMBER: Final = 1
-_USERS: Final = ("erin", "frank", "grace")
+_USERS: Final = tuple(f"user-{number}" for number in range(16))
+"""So many that a change is hardly ever followed by another one, of which a broker would hear."""
 _PATTERNS: Final = tuple(
     ResourcePattern(ResourceType.TOPIC, name, pattern_type)
     for name in ("books", "maps")
