@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import sys
 from collections import deque
@@ -17,6 +16,7 @@ from barnabas.cli.output import Column, counted, print_json, print_table, printa
 from barnabas.cli.pace import Pace
 from barnabas.cli.produced_totals import SentColumn, SentLines, Totals
 from barnabas.cli.required_topics import require_topics
+from barnabas.cli.silence import Silence, last_words
 from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
 from barnabas.client.errors import BufferFullError, ClientTimeoutError
 from barnabas.client.producer import Producer
@@ -37,8 +37,6 @@ COLUMN_LINES_MIN: Final = 8
 """Fewer lines are sent one by one, as are longer ones."""
 COLUMN_LINE_BYTES_MAX: Final = 64 * 1024
 PROGRESS_SECONDS: Final = 0.5
-SILENCE_SECONDS: Final = 5.0
-"""When nothing was acknowledged for so long, the user is told why, as far as it is known; then every so often."""
 INTERRUPTED_FLUSH_SECONDS: Final = 5.0
 _ACKS: Final = {"all": -1, "1": 1, "0": 0}
 
@@ -71,14 +69,14 @@ async def produce(
     loop = client.host.loop
     began = loop.time()
     async with Producer(client, settings) as producer:
-        with _opened(path) as descriptor, _last_words(client.logger) as words:
+        with _opened(path) as descriptor, last_words(client.logger) as words:
             # Somebody who types the lines sees how many there are.
             is_shown = sys.stderr.isatty() and not os.isatty(descriptor)
             sending = _Sending(
                 producer,
                 lines,
                 _Progress(loop, is_shown=is_shown),
-                _Silence(loop, words),
+                Silence(loop, words, "no record was acknowledged"),
                 Pace(rate, loop.time),
                 message_bytes_max=limit,
             )
@@ -94,7 +92,7 @@ class _Sending:
         producer: Producer,
         lines: LineFormat,
         progress: _Progress,
-        silence: _Silence,
+        silence: Silence,
         pace: Pace,
         *,
         message_bytes_max: int | None,
@@ -335,53 +333,6 @@ class _Progress:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._has_line = False
-
-
-class _LastWords(logging.Handler):
-    """Keeps what the client has logged last: of an attempt that was in vain."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.message = ""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.message = record.getMessage()
-
-
-@contextlib.contextmanager
-def _last_words(logger: logging.Logger) -> Iterator[_LastWords]:
-    words = _LastWords()
-    level = logger.level
-    logger.addHandler(words)
-    logger.setLevel(logging.INFO)
-    try:
-        yield words
-    finally:
-        logger.removeHandler(words)
-        logger.setLevel(level)
-
-
-class _Silence:
-    """Says on standard error that nothing is acknowledged, and why, while the producer goes on trying."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, words: _LastWords) -> None:
-        self._loop = loop
-        self._words = words
-        self._records = 0
-        self._since = loop.time()
-        self._said_at = self._since
-
-    def look(self, records: int) -> None:
-        """Takes note of how many records are acknowledged, while some are awaited."""
-        now = self._loop.time()
-        if records != self._records:
-            self._records = records
-            self._since = self._said_at = now
-        if now - self._said_at < SILENCE_SECONDS:
-            return
-        self._said_at = now
-        why = f" ({printable(self._words.message)})" if self._words.message else ""
-        say(f"no record was acknowledged for {now - self._since:.0f} s{why}; still trying, Ctrl-C gives up")
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ metadata say of which source, so that no other one is taken for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import printable
@@ -19,6 +19,9 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.cli.topic_copy_state import CopyState
     from barnabas.client.client import Client
+
+_OFFSETS_AT_ONCE: Final = 1_000
+"""A coordinator writes those of one request as one batch, which is bounded."""
 
 
 class KeptOffsets:
@@ -39,7 +42,8 @@ class KeptOffsets:
         async with TransactionalProducer(self._target, self._name) as producer:
             await producer.begin()  # ends what a copy that was killed has begun
         async with Admin(self._target) as admin:
-            found = await admin.list_group_offsets(self._name)
+            # A commit that has ended may be seen a moment later: the coordinator of the group hears of it by a marker.
+            found = await admin.list_group_offsets(self._name, require_stable=True)
         for partition, offset in found.items():
             if partition.topic == self._topic and offset.metadata != self._metadata:
                 raise CommandError(
@@ -52,8 +56,10 @@ class KeptOffsets:
 
     async def write(self, producer: TransactionalProducer, positions: Mapping[TopicPartition, int]) -> None:
         """Makes positions of the source part of the present transaction."""
-        offsets = {
-            TopicPartition(self._topic, partition.partition): OffsetAndMetadata(offset, metadata=self._metadata)
-            for partition, offset in positions.items()
-        }
-        await producer.send_offsets(self._name, offsets)
+        numbers = [(partition.partition, offset) for partition, offset in positions.items()]
+        for start in range(0, len(numbers), _OFFSETS_AT_ONCE):
+            offsets = {
+                TopicPartition(self._topic, number): OffsetAndMetadata(offset, metadata=self._metadata)
+                for number, offset in numbers[start : start + _OFFSETS_AT_ONCE]
+            }
+            await producer.send_offsets(self._name, offsets)

@@ -18,7 +18,7 @@ _BYTES_MAX: Final = 64 * 1024 * 1024
 class CopyState:
     """What is copied from where to where, and the offset of the next record by partition of the source.
 
-    Clusters and the source are known by their ids, which differ where one was made anew.
+    Clusters and topics are known by their ids, which differ where one was made anew.
     """
 
     source_cluster: str | None
@@ -26,6 +26,8 @@ class CopyState:
     source_id: str
     target_cluster: str | None
     target: str
+    target_id: str = ""
+    """Empty until `found_target`."""
     offsets: dict[int, int] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
@@ -37,6 +39,7 @@ class CopyState:
             "source_id": self.source_id,
             "target_cluster": self.target_cluster,
             "target": self.target,
+            "target_id": self.target_id,
             "offsets": {str(number): offset for number, offset in sorted(self.offsets.items())},
         }
 
@@ -59,16 +62,31 @@ class CopyState:
             raise CommandError(f"{path} is no state of a copy; name another file, or remove this one")
         mine = self.document()
         for name, told in mine.items():
-            if name != "offsets" and document.get(name) != told:
+            if name not in ("offsets", "target_id") and document.get(name) != told:
                 raise CommandError(
                     f"{path} is the state of another copy: its {name.replace('_', ' ')} is {document.get(name)}, and "
                     f"not {told}; name another file"
                 )
         self.offsets = offsets
+        self.target_id = str(document.get("target_id"))
         return True
 
+    def found_target(self, target_id: str, path: Path | None) -> None:
+        """The target has this id. Raises CommandError where the file that was read is of a former one."""
+        if self.target_id and self.target_id != target_id:
+            raise CommandError(
+                f"{path} is the state of a copy to a former topic {self.target}, which was deleted and made again "
+                "since; name another file, or remove this one, to begin anew"
+            )
+        self.target_id = target_id
+
     def write(self, path: Path) -> None:
-        """Replaces the file as a whole: who is killed meanwhile leaves the former one. Raises OSError."""
+        """Replaces the file as a whole: who is killed meanwhile leaves the former one. Raises CommandError."""
+        path = path.resolve()  # a link stays one
         beside = path.with_name(f".{path.name}.new")
-        beside.write_text(json.dumps(self.document()) + "\n")
-        os.replace(beside, path)
+        try:
+            beside.write_text(json.dumps(self.document()) + "\n")
+            os.replace(beside, path)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise CommandError(f"{path}: the state cannot be kept there: {error.strerror or error}") from error

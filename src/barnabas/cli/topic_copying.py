@@ -10,22 +10,23 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
-from barnabas.cli.output import Column, counted, print_json, print_table, printable, say
+from barnabas.cli.output import Column, counted, give_up_output, print_json, print_table, printable, say, shown
 from barnabas.cli.pace import Pace
-from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions
+from barnabas.cli.partition_selection import Bounds, find_bounds, find_offsets, find_partitions
 from barnabas.cli.required_topics import require_topics
+from barnabas.cli.silence import LastWords, Silence, last_words
 from barnabas.cli.starts import Edge, Start
+from barnabas.cli.topic_copy_ends import SameTopic, configs_to_copy, prepare_target
 from barnabas.cli.topic_copy_offsets import KeptOffsets
 from barnabas.cli.topic_copy_state import CopyState
-from barnabas.client.admin import Admin, ConfigOperation, NewTopic, ResourceType
-from barnabas.client.broker_views import BrokerViews
+from barnabas.client.admin import Admin
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import (
     ClientError,
@@ -37,13 +38,14 @@ from barnabas.client.errors import (
 from barnabas.client.producer import Producer
 from barnabas.client.records import ConsumerRecord, ProducerRecord, RecordMetadata
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset, ProducerSettings
+from barnabas.client.transactional_producer import TRANSACTION_TIMEOUT_MS_DEFAULT as TRANSACTION_TIMEOUT_MS
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.cli.partition_selection import Bounds
     from barnabas.client.client import Client
     from barnabas.client.cluster import TopicInfo
 
@@ -56,10 +58,11 @@ _SAVED_EVERY_SECONDS: Final = 1.0
 _SHOWN_EVERY_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 5.0
 """How long what was sent is waited for after Ctrl-C."""
-_TOPIC_CONFIG: Final = 1
-"""The source of a config that a topic has of its own."""
-_Piece = tuple[dict[TopicPartition, int], Counter[TopicPartition], list[asyncio.Future[RecordMetadata]]]
-"""Records that were sent together: where the source goes on behind them, how many they are, and their outcomes."""
+_LOOKED_EVERY_SECONDS: Final = 1.0
+"""How often somebody looks at the clock while nothing is acknowledged."""
+_KEPT_AGAIN_SECONDS: Final = 3_600.0
+"""How often the positions of partitions where nothing comes are committed again: brokers forget offsets that are old
+(`offsets.retention.minutes`), one by one."""
 _COLUMNS: Final = (
     Column("Partition", "partition", is_number=True),
     Column("From", "first_offset", is_number=True),
@@ -91,6 +94,18 @@ class Plan:
     skips_deleted: bool
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Records that were sent together."""
+
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the source goes on behind them."""
+    counts: Counter[TopicPartition] = field(default_factory=Counter)
+    places: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    outcomes: list[asyncio.Future[RecordMetadata]] = field(default_factory=list)
+    """Of the record at each place."""
+
+
 async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> None:
     """Copies what the plan says. Raises CommandError, and what clients raise."""
     info = (await require_topics(source, [plan.source]))[plan.source]
@@ -116,20 +131,31 @@ async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> 
         is_resumed = bool(state.offsets)
     starts |= {each: state.offsets[each.partition] for each in partitions if each.partition in state.offsets}
     _check_not_deleted(starts, bounds, skips_deleted=plan.skips_deleted)
-    await _prepare(source, target, plan, info)
+    there = await prepare_target(
+        target,
+        plan.target,
+        info,
+        creates=plan.creates,
+        replication_factor=plan.replication_factor,
+        configs=await configs_to_copy(source, plan.source) if plan.copies_configs else {},
+        needed=_needed(plan, info),
+        may_choose=plan.transactional is None,
+    )
+    state.found_target(there.topic_id.hex(), path)
     if is_resumed:
-        say(f"Goes on from {plan.state_file or f'group {plan.transactional}'}.")
-    copying = _Copying(source, target, plan, starts, state, path, kept)
-    try:
-        await copying.run(ends)
-    except ProducerFencedError:
-        raise CommandError(
-            f"another copy has taken over: it was begun with --transactional {plan.transactional}"
-        ) from None
-    except TransactionFailedError as error:
-        raise CommandError(str(error)) from error
-    finally:
-        copying.tell(as_json=as_json)
+        say(f"Goes on from {printable(plan.state_file or f'group {plan.transactional}')}.")
+        if new := [each.partition for each in partitions if each.partition not in state.offsets]:
+            say(f"Not copied before, and so from --from on: {counted(len(new), 'partition')} ({shown(new)}).")
+    with last_words(source.logger) as words:
+        copying = _Copying(source, target, plan, starts, state, path, kept, words)
+        await copying.run_and_tell(ends, as_json=as_json)
+
+
+def _needed(plan: Plan, info: TopicInfo) -> Sequence[int]:
+    """The partitions that the target must have."""
+    if not plan.keeps_partitions and plan.transactional is None:
+        return ()
+    return tuple(info.partitions) if plan.numbers is None else plan.numbers
 
 
 class _Copying:
@@ -144,6 +170,7 @@ class _Copying:
         state: CopyState,
         path: Path | None,
         kept: KeptOffsets | None,
+        words: LastWords,
     ) -> None:
         self._source = source
         self._target = target
@@ -152,19 +179,39 @@ class _Copying:
         self._state = state
         self._path = path
         self._kept = kept
-        self._committed_at = source.host.loop.time()
+        self._committed_at = self._began_at = self._saved_at = self._shown_at = source.host.loop.time()
+        self._kept_at: float | None = None
+        """When all positions were committed last."""
+        self._opened_at: float | None = None
+        """When the present transaction has begun."""
+        self._sources = SameTopic(source, plan.source, bytes.fromhex(state.source_id))
+        self._targets = SameTopic(target, plan.target, bytes.fromhex(state.target_id))
+        self._silence = Silence(source.host.loop, words, "no record was copied")
+        self._sent = 0
         self._ends: dict[TopicPartition, int] = {}
         self._counts = dict.fromkeys(starts, 0)
         self._in_flight: deque[_Piece] = deque()
         self._positions = dict(starts)
         """All records before these are acknowledged."""
-        self._began_at = self._saved_at = self._shown_at = source.host.loop.time()
         self._saved: dict[TopicPartition, int] = {}
         self._limit: int | None = None
         self._pace = Pace(plan.rate, source.host.loop.time)
 
-    async def run(self, ends: Mapping[TopicPartition, int] | None) -> None:
-        """Copies up to `ends`, or to where the source ends now, or for ever."""
+    async def run_and_tell(self, ends: Mapping[TopicPartition, int] | None, *, as_json: bool) -> None:
+        """Copies up to `ends`, or to where the source ends now, or for ever, and prints how far it came."""
+        try:
+            await self._run(ends)
+        except BaseException as error:
+            try:
+                self._tell(as_json=as_json)
+            except OSError:
+                give_up_output()  # the error is to be heard all the same
+            if isinstance(error, ProducerFencedError | TransactionFailedError):
+                raise self._ended(error) from error
+            raise
+        self._tell(as_json=as_json)
+
+    async def _run(self, ends: Mapping[TopicPartition, int] | None) -> None:
         plan = self._plan
         self._limit = await message_bytes_max(self._target, plan.target)
         request_bytes = request_bytes_max(self._limit, is_compressed=plan.compression != "none")
@@ -175,7 +222,7 @@ class _Copying:
             buffer_bytes_max=buffer_bytes_max(request_bytes),
         )
         consumed = ConsumerSettings(
-            offset_reset=OffsetReset.EARLIEST if plan.skips_deleted else OffsetReset.NONE,
+            offset_reset=OffsetReset.NONE,
             isolation=IsolationLevel.READ_COMMITTED if plan.reads_committed else IsolationLevel.READ_UNCOMMITTED,
             fetch_bytes_max=_FETCH_BYTES_MAX,
         )
@@ -204,7 +251,7 @@ class _Copying:
             finally:
                 self._save()
 
-    def tell(self, *, as_json: bool) -> None:
+    def _tell(self, *, as_json: bool) -> None:
         """Prints how far it is."""
         rows = [
             (
@@ -242,35 +289,66 @@ class _Copying:
             consumer.pause(*(set(self._starts) - left))
         while follows or left:
             records = await self._poll(consumer)
+            self._check_topics()
             wanted = records if follows else [each for each in records if each.offset < self._ends[each.partition]]
             if wanted:
-                await self._pace.wait(len(wanted))
+                await self._wait_for_turn(producer, len(wanted))
                 await self._send(producer, wanted)
             passed = {each: await consumer.position(each) for each in left}
             done = {each for each in left if passed[each] >= self._ends[each]}
             if done:
                 # Behind the last record there may be markers of transactions only.
-                self._in_flight.append(({each: self._ends[each] for each in done}, Counter(), []))
+                self._in_flight.append(_Piece({each: self._ends[each] for each in done}))
                 consumer.pause(*done)
                 left -= done
             await self._settle(producer, _PIECES_IN_FLIGHT_MAX if records else 0)
             self._look_at_the_clock()
         await self._settle(producer, 0)
 
+    def _check_topics(self) -> None:
+        self._sources.check()
+        self._targets.check()
+
+    async def _wait_for_turn(self, producer: Producer | TransactionalProducer, count: int) -> None:
+        """Returns when the rate lets so many records be sent. Before a longer wait all that was sent counts: no
+        transaction stays open meanwhile.
+        """
+        seconds = self._pace.wait_seconds(count)
+        if seconds > _SAVED_EVERY_SECONDS:
+            await self._settle(producer, 0)
+            self._look_at_the_clock()
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+
     async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:
         try:
             return await consumer.poll(_POLL_MS, min(_PIECE_RECORDS, self._pace.piece or _PIECE_RECORDS))
         except NoOffsetError as error:
-            raise CommandError(f"{error.args[0].partition(';')[0]}; add --skip-deleted to go on behind it") from error
+            await self._find_place(consumer, error.reasons)
+            return []
         except LogTruncationError as error:
             raise CommandError(f"the source has lost records that were copied: {error}") from error
 
+    async def _find_place(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+        """Goes on behind what was deleted while it was copied, where that is wanted. Raises CommandError."""
+        self._check_topics()
+        begins = await consumer.beginning_offsets(partitions)
+        ends = await consumer.end_offsets(begins)
+        for partition, begin in begins.items():
+            place = await consumer.position(partition)
+            at = {partition: place}
+            bounds = {partition: Bounds(begin, max(begin, ends[partition]))}
+            _check_not_deleted(at, bounds, skips_deleted=self._plan.skips_deleted)
+            consumer.seek(partition, at[partition])
+            self._in_flight.append(_Piece(dict(at)))
+            if at[partition] == place:
+                await asyncio.sleep(_POLL_MS / 1_000)  # the leader that said otherwise may be behind
+
     async def _send(self, producer: Producer | TransactionalProducer, records: Sequence[ConsumerRecord]) -> None:
         target, keeps = self._plan.target, self._plan.keeps_partitions
-        futures: list[asyncio.Future[RecordMetadata]] = []
-        positions: dict[TopicPartition, int] = {}
-        counts: Counter[TopicPartition] = Counter()
-        self._in_flight.append((positions, counts, futures))
+        piece = _Piece()
+        self._in_flight.append(piece)
+        self._opened_at = self._opened_at or self._source.host.loop.time()
         for record in records:
             partition = record.partition
             sent = ProducerRecord(
@@ -281,52 +359,86 @@ class _Copying:
                 partition.partition if keeps else None,
                 record.timestamp_ms if record.timestamp_ms >= 0 else None,
             )
+            place = partition, record.offset
             try:
                 if isinstance(producer, Producer):
-                    future = producer.send_now(sent) or await producer.send(sent)
+                    outcome = producer.send_now(sent) or await producer.send(sent)
                 else:
-                    future = await producer.send(sent)
+                    outcome = await producer.send(sent)
             except KafkaError as error:
-                raise self._refused(error, record) from error
-            future.add_done_callback(_hear)
-            futures.append(future)
-            positions[partition] = record.offset + 1
-            counts[partition] += 1
+                raise self._refused(error, place) from error
+            outcome.add_done_callback(_hear)
+            piece.outcomes.append(outcome)
+            piece.places.append(place)
+            piece.positions[partition] = record.offset + 1
+            piece.counts[partition] += 1
+        self._sent += len(records)
 
     async def _settle(self, producer: Producer | TransactionalProducer, pieces: int) -> None:
         """Waits until at most so many pieces are not acknowledged; or commits all, where that is due."""
         if isinstance(producer, TransactionalProducer):
             is_due = self._source.host.loop.time() - self._committed_at >= _SAVED_EVERY_SECONDS
-            if self._in_flight and (is_due or len(self._in_flight) > pieces):
+            if (self._in_flight and (is_due or len(self._in_flight) > pieces)) or self._is_all_due:
                 await self._commit(producer)
             return
         while len(self._in_flight) > pieces:
-            positions, counts, futures = self._in_flight[0]
-            for future in futures:
+            piece = self._in_flight[0]
+            for place, outcome in zip(piece.places, piece.outcomes, strict=True):
+                await self._acknowledged(outcome)
                 try:
-                    await future
+                    outcome.result()
                 except KafkaError as error:
-                    raise self._refused(error, None) from error
+                    raise self._refused(error, place) from error
             self._in_flight.popleft()
-            self._positions |= positions
-            for partition, count in counts.items():
-                self._counts[partition] += count
+            self._count(piece)
+
+    async def _acknowledged(self, outcome: asyncio.Future[RecordMetadata]) -> None:
+        """Returns when the outcome is there. Who is cancelled here does not take it back: it may be asked for again."""
+        while not outcome.done():
+            await asyncio.wait([outcome], timeout=_LOOKED_EVERY_SECONDS)
+            self._look_at_the_clock()
+
+    def _count(self, piece: _Piece) -> None:
+        self._positions |= piece.positions
+        for partition, count in piece.counts.items():
+            self._counts[partition] += count
+
+    @property
+    def _is_all_due(self) -> bool:
+        """Whether all positions are to be committed, where nothing was sent too."""
+        return self._kept_at is None or self._source.host.loop.time() - self._kept_at >= _KEPT_AGAIN_SECONDS
 
     async def _commit(self, producer: TransactionalProducer) -> None:
         """All that was sent counts, together with how far the source was read by that."""
-        positions: dict[TopicPartition, int] = {}
-        counts: Counter[TopicPartition] = Counter()
-        for reached, some, _ in self._in_flight:
-            positions |= reached
-            counts += some
+        now = self._source.host.loop.time()
+        self._opened_at = self._opened_at or now
+        is_all_due = self._is_all_due
+        positions = dict(self._positions) if is_all_due else {}
+        for piece in self._in_flight:
+            positions |= piece.positions
         if self._kept is not None:
             await self._kept.write(producer, positions)
         await producer.commit()
+        for piece in self._in_flight:
+            self._count(piece)
         self._in_flight.clear()
-        self._positions |= positions
-        for partition, count in counts.items():
-            self._counts[partition] += count
+        self._opened_at = None
         self._committed_at = self._source.host.loop.time()
+        if is_all_due:
+            self._kept_at = now
+
+    def _ended(self, error: ProducerFencedError | TransactionFailedError) -> CommandError:
+        """What the end of a transaction means that was not asked for."""
+        if isinstance(error, TransactionFailedError):
+            return CommandError(str(error))
+        opened_at = self._opened_at
+        if opened_at is not None and self._source.host.loop.time() - opened_at >= TRANSACTION_TIMEOUT_MS / 1_000:
+            return CommandError(
+                f"a transaction was not committed within {spoken_ms(TRANSACTION_TIMEOUT_MS)}, and was aborted: the "
+                "copy was suspended, or the target did not answer; run it again, and it goes on where it was"
+            )
+        name = self._plan.transactional
+        return CommandError(f"another copy has taken over: it was begun with --transactional {name}")
 
     async def _give_up(self, producer: Producer | TransactionalProducer) -> None:
         """Ends an open transaction, which would hold up readers for as long as its time-out."""
@@ -339,17 +451,20 @@ class _Copying:
         try:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._settle(producer, 0)
-        except (TimeoutError, ClientError, CommandError):
+        except (TimeoutError, ClientError, KafkaError, CommandError):
             say("Not all that was sent was acknowledged: what was not is copied again by the next run.")
+            await self._give_up(producer)
 
-    def _refused(self, error: KafkaError, record: ConsumerRecord | None) -> CommandError:
-        place = "" if record is None else f"record {record.offset} of {printable(str(record.partition))}: "
+    def _refused(self, error: KafkaError, place: tuple[TopicPartition, int]) -> CommandError:
+        partition, offset = place
+        named = f"record {offset} of {printable(str(partition))}: "
         if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-            return CommandError(f"{place}{too_large(self._plan.target, self._limit)}")
-        return CommandError(f"{place}{error.detail or error.code.message} ({error.code.name})")
+            return CommandError(f"{named}{too_large(self._plan.target, self._limit)}")
+        return CommandError(f"{named}{error.detail or error.code.message} ({error.code.name})")
 
     def _look_at_the_clock(self) -> None:
         now = self._source.host.loop.time()
+        self._silence.look((self._sent, sum(self._counts.values())), is_idle=self._plan.follows and not self._in_flight)
         if now - self._saved_at >= _SAVED_EVERY_SECONDS:
             self._saved_at = now
             self._save()
@@ -384,7 +499,7 @@ def _check_not_deleted(
         if offset > known.end:
             raise CommandError(
                 f"{printable(str(partition))} ends at {known.end}, ahead of {offset}, up to where it was copied: it "
-                "has lost records; remove the state to begin anew"
+                "has lost records; begin anew, with another --state or --transactional"
             )
         if offset < known.start:
             gone = f"offsets {offset} to {known.start - 1} of {printable(str(partition))} were deleted"
@@ -392,37 +507,3 @@ def _check_not_deleted(
                 raise CommandError(f"{gone} before they were copied; add --skip-deleted to go on behind them")
             say(f"Left out: {gone}.")
             starts[partition] = known.start
-
-
-async def _prepare(source: Client, target: Client, plan: Plan, info: TopicInfo) -> None:
-    """Creates the target where that is wanted, checks that it fits, and gives it the source's configs."""
-    own: dict[str, str] = {}
-    if plan.copies_configs:
-        async with Admin(source) as admin:
-            entries = (await admin.describe_configs(ResourceType.TOPIC, plan.source)).values()
-        own = {
-            entry.name: entry.value for entry in entries if entry.source == _TOPIC_CONFIG and entry.value is not None
-        }
-    async with Admin(target) as admin, BrokerViews(target) as views:
-        if plan.creates:
-            new = NewTopic(plan.target, len(info.partitions), plan.replication_factor or -1, own)
-            try:
-                await admin.create_topics([new])
-            except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                    raise
-            else:
-                await views.wait_until_led([plan.target])
-                say(f"Created topic {printable(plan.target)}: {counted(len(info.partitions), 'partition')}.")
-                own = {}
-        there = (await require_topics(target, [plan.target]))[plan.target]
-        numbers = info.partitions if plan.numbers is None else plan.numbers
-        if (plan.keeps_partitions or plan.transactional) and (missing := sorted(set(numbers) - set(there.partitions))):
-            raise CommandError(
-                f"topic {printable(plan.target)} has no partition {missing[0]}: add partitions (`barnabas topic alter "
-                f"{plan.target} --partitions {max(numbers) + 1}`)"
-                f"{', or have keys choose (--partitions key)' if plan.transactional is None else ''}"
-            )
-        if own:
-            changes = [(name, ConfigOperation.SET, value) for name, value in own.items()]
-            await admin.alter_configs(ResourceType.TOPIC, plan.target, changes)

@@ -116,12 +116,20 @@ class GroupAdmin(AdminCalls):
         await self._at_coordinator(group_id, "deleting a group", ask, timeout_ms)
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: float | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, for these partitions or for all."""
+        """What a group has committed, for these partitions or for all; with `require_stable` once no transaction that
+        commits offsets of the group is open.
+        """
         from barnabas.client.group_coordinator import GroupCoordinator
 
-        return await GroupCoordinator(self._client, self._lane, group_id).committed(partitions, timeout_ms)
+        coordinator = GroupCoordinator(self._client, self._lane, group_id)
+        return await coordinator.committed(partitions, timeout_ms, require_stable=require_stable)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: float | None = None

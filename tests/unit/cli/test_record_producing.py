@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from barnabas.cli import record_producing
+from barnabas.cli import record_producing, silence
 from barnabas.cli.record_lines import LineFormat
 from barnabas.client.batches import ColumnFate
 from barnabas.wire.record_columns import ValueColumn
@@ -47,7 +47,7 @@ def test_says_why_nothing_is_acknowledged_and_goes_on(
     path.write_bytes(b"a\n")
     monkeypatch.setattr(record_producing, "Producer", SilentProducer)
     monkeypatch.setattr(record_producing, "PROGRESS_SECONDS", 0.01)
-    monkeypatch.setattr(record_producing, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(silence, "SILENCE_SECONDS", 0.1)
 
     async def topics_are_there(*_arguments: object) -> None:
         pass

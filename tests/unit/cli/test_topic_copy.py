@@ -52,6 +52,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert not state().read(path)
     written = state()
     written.offsets = {3: 7, 0: 2**62}
+    written.found_target("cd", path)
     written.write(path)
     found = state()
     assert found.read(path)
@@ -80,6 +81,24 @@ def test_a_file_that_is_no_state_is_refused_and_stays(tmp_path: Path, data: byte
     with pytest.raises(CommandError, match="is no state of a copy"):
         state().read(path)
     assert path.read_bytes() == data
+
+
+def test_the_state_of_a_former_target_is_refused_and_of_the_same_is_not(tmp_path: Path) -> None:
+    written = state()
+    written.found_target("cd", None)
+    written.write(tmp_path / "state")
+    found = state()
+    found.read(tmp_path / "state")
+    found.found_target("cd", tmp_path / "state")
+    with pytest.raises(CommandError, match="made again since"):
+        found.found_target("ef", tmp_path / "state")
+
+
+def test_a_link_to_the_state_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    state().write(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert state().read(tmp_path / "file")
 
 
 @pytest.mark.parametrize("other", [state(target="u"), state(source_id="cd")])
