@@ -17,6 +17,7 @@ import contextlib
 import enum
 import errno
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -48,6 +49,7 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 API_TIMEOUT_MS: Final = 30_000
 """How long one call may take, its repetitions included."""
 COMPLETION_TIMEOUT_MS: Final = 1_000
+_TOO_LONG: Final = re.compile("a string of [0-9]+ bytes; at most [0-9]+ are allowed")
 _COMPLETIONS_MAX: Final = 200
 
 
@@ -267,7 +269,7 @@ async def client_at(host: Host, bootstrap: str, command_config: str | None) -> A
         access = Access() if command_config is None else read_access(command_config)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--to-command-config") from error
-    async with _connected(host, bootstrap, access) as client:
+    async with _connected(host, bootstrap, access, "--to") as client:
         yield client
 
 
@@ -282,7 +284,9 @@ async def _client(host: Host, bootstrap: str) -> AsyncIterator[Client]:
 
 
 @contextlib.asynccontextmanager
-async def _connected(host: Host, bootstrap: str, access: Access) -> AsyncIterator[Client]:
+async def _connected(
+    host: Host, bootstrap: str, access: Access, option: str = f"--bootstrap-server or {BOOTSTRAP_VARIABLE}"
+) -> AsyncIterator[Client]:
     import logging
 
     from barnabas.client.client import Client
@@ -299,7 +303,7 @@ async def _connected(host: Host, bootstrap: str, access: Access) -> AsyncIterato
             tls=access.tls,
         )
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=f"--bootstrap-server or {BOOTSTRAP_VARIABLE}") from error
+        raise click.BadParameter(str(error), param_hint=option) from error
     # What the client logs of its attempts is in the error that it raises when they are in vain.
     logger = logging.getLogger("barnabas.cli")
     logger.addHandler(logging.NullHandler())
@@ -309,7 +313,7 @@ async def _connected(host: Host, bootstrap: str, access: Access) -> AsyncIterato
         try:
             await client.start(CONNECT_TIMEOUT_MS)
         except ClientTimeoutError as error:
-            raise CommandError(_unreachable(servers, error), ExitStatus.UNREACHABLE) from error
+            raise CommandError(_unreachable(servers, error, option), ExitStatus.UNREACHABLE) from error
         yield client
     finally:
         await client.close()
@@ -337,12 +341,12 @@ def _completions(
     return [CompletionItem(name) for name in matching[:_COMPLETIONS_MAX]]
 
 
-def _unreachable(servers: tuple[str, ...], error: BaseException) -> str:
+def _unreachable(servers: tuple[str, ...], error: BaseException, option: str) -> str:
     reason = str(error.__cause__ or error).removeprefix("no broker answers: ")
     several = "any of " if len(servers) > 1 else ""
     return (
         f"no broker answers at {several}{', '.join(servers)} ({reason}); start one with `barnabas up`, or name others "
-        f"with --bootstrap-server or {BOOTSTRAP_VARIABLE}"
+        f"with {option}"
     )
 
 
@@ -351,9 +355,11 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
     from barnabas.client.errors import ClientTimeoutError, NoBrokerError
     from barnabas.link.errors import AuthenticationFailedError, RequestTimeoutError, UnsupportedVersionError
     from barnabas.wire.errors import KafkaError
-    from barnabas.wire.primitives import ProtocolError
+    from barnabas.wire.primitives import EncodeError, ProtocolError
 
     match error:
+        case EncodeError():
+            return _of_what_was_given(error)
         case KafkaError():
             return _of_kafka(error)
         case UnsupportedVersionError():
@@ -380,6 +386,15 @@ def _explained(error: Exception) -> tuple[str, ExitStatus] | None:
         case OSError():
             return f"the output cannot be written: {error.strerror or error}", ExitStatus.FAILED
     return None
+
+
+def _of_what_was_given(error: Exception) -> tuple[str, ExitStatus] | None:
+    """Of a request that cannot be written: a name that no cluster has. None where it is no name."""
+    cause = error.__cause__
+    if isinstance(cause, UnicodeEncodeError):
+        return f"{cause.object} is no UTF-8, and so no name that a cluster could have", ExitStatus.USAGE
+    found = _TOO_LONG.search(str(error))
+    return None if found is None else (f"{found[0]}, of a name too", ExitStatus.USAGE)
 
 
 def _of_kafka(error: KafkaError) -> tuple[str, ExitStatus]:

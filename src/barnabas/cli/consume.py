@@ -15,6 +15,7 @@ from barnabas.cli.connection import (
     load_loops,
     run_with_client,
 )
+from barnabas.cli.record_options import PositiveNumber, isolation_option
 from barnabas.cli.record_templates import TEMPLATE_HELP, parse_template
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _complete_formats(_context: click.Context, _parameter: click.Parameter, inco
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=PositiveNumber(),
     metavar="SECONDS",
     help="Stop when no record has come for this long.",
 )
@@ -65,13 +66,7 @@ def _complete_formats(_context: click.Context, _parameter: click.Parameter, inco
     "hexadecimal digits; all that a record has; or a template such as '%t %p %o %k %s': "
     f"{TEMPLATE_HELP}.",
 )
-@click.option(
-    "--isolation",
-    type=click.Choice(["uncommitted", "committed"]),
-    default="uncommitted",
-    show_default=True,
-    help="Whether records of transactions that are open or were aborted are read.",
-)
+@isolation_option("uncommitted", "Whether records of transactions that are open or were aborted are read.")
 @json_option
 def command(
     topics: tuple[str, ...],

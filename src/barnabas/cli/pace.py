@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+_SLEEP_SECONDS_MAX: Final = 3_600.0
 _PIECES_PER_SECOND: Final = 20
 """How even it is: what is sent at once is this part of a second's records, or one record."""
 
@@ -35,6 +36,11 @@ class Pace:
 
     async def wait(self, count: int) -> None:
         """Returns when so many records may be sent."""
-        seconds = self.wait_seconds(count)
-        if seconds > 0:
-            await asyncio.sleep(seconds)
+        await wait_for(self.wait_seconds(count))
+
+
+async def wait_for(seconds: float) -> None:
+    """Returns after so many seconds, which may be more than a loop's timers take."""
+    while seconds > 0:
+        await asyncio.sleep(min(seconds, _SLEEP_SECONDS_MAX))
+        seconds -= _SLEEP_SECONDS_MAX

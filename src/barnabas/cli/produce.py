@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, load_loops, run_with_client
+from barnabas.cli.record_options import compression_option, rate_option
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -35,19 +36,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Who must have a record before it counts as written: all in-sync replicas, the leader, or nobody.",
 )
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-    help="The codec of the batches.",
-)
+@compression_option
 @click.option(
     "--idempotent/--no-idempotent",
     default=None,
     help="Write each record once, also when requests are repeated; the default with --acks all, and only there.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Write so many records in a second at most.")
+@rate_option("Write")
 @json_option
 def command(
     topic: str,

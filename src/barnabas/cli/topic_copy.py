@@ -15,6 +15,7 @@ from barnabas.cli.connection import (
     run_with_client,
     with_ports,
 )
+from barnabas.cli.record_options import compression_option, isolation_option, rate_option
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -51,20 +52,8 @@ if TYPE_CHECKING:
 @click.option("--create", is_flag=True, help="Create TARGET, with as many partitions, where there is none.")
 @click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Of a TARGET that is created.")
 @click.option("--configs", "copies_configs", is_flag=True, help="Give TARGET the configs that SOURCE has of its own.")
-@click.option(
-    "--isolation",
-    type=click.Choice(["committed", "uncommitted"]),
-    default="committed",
-    show_default=True,
-    help="Whether records of transactions that are open or were aborted are left out.",
-)
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    show_default=True,
-    help="Codec of the batches.",
-)
+@isolation_option("committed", "Whether records of transactions that are open or were aborted are left out.")
+@compression_option
 @click.option("--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there.")
 @click.option(
     "--transactional",
@@ -72,7 +61,7 @@ if TYPE_CHECKING:
     help="Copies in transactions of this transactional id, and keeps how far it is in a group of this name beside "
     "TARGET: who reads committed records gets each exactly once, whatever is killed.",
 )
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Copy so many records in a second at most.")
+@rate_option("Copy")
 @click.option("--skip-deleted", is_flag=True, help="Go on behind records that were deleted before they were copied.")
 @bootstrap_option
 @json_option

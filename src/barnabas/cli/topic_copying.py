@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.cli.connection import CommandError
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, give_up_output, print_json, print_table, printable, say, shown
-from barnabas.cli.pace import Pace
+from barnabas.cli.pace import Pace, wait_for
 from barnabas.cli.partition_selection import Bounds, find_bounds, find_offsets, find_partitions
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.silence import LastWords, Silence, last_words
@@ -317,8 +317,7 @@ class _Copying:
         if seconds > _SAVED_EVERY_SECONDS:
             await self._settle(producer, 0)
             self._look_at_the_clock()
-        if seconds > 0:
-            await asyncio.sleep(seconds)
+        await wait_for(seconds)
 
     async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -181,7 +181,7 @@ def _password(user: str, password: str | None, file: str | None) -> str:
             raise click.UsageError(
                 f"give the password by --password-file FILE (- is standard input) or {_PASSWORD_VARIABLE}"
             )
-        password = click.prompt(f"Password of {shown(user)}", hide_input=True, confirmation_prompt=True, err=True)
+        password = _asked(user)
     if not password:
         raise click.UsageError("the password is empty")
     try:
@@ -191,14 +191,26 @@ def _password(user: str, password: str | None, file: str | None) -> str:
     return str(password)
 
 
-def _first_line(file: str) -> str:
-    import sys
+def _asked(user: str) -> str:
+    """Raises KeyboardInterrupt, and click.UsageError where the terminal is closed."""
+    try:
+        asked = click.prompt(f"Password of {shown(user)}", hide_input=True, confirmation_prompt=True, err=True)
+    except click.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise click.UsageError("no password was given") from None
+    return str(asked)
 
+
+def _first_line(file: str) -> str:
     from barnabas.cli.connection import exiting
 
     with exiting():
         if file == "-":
-            data = sys.stdin.buffer.readline(PASSWORD_BYTES_MAX + 1)
+            given = _standard_input()
+            if given is None:
+                raise CommandError("standard input is closed", ExitStatus.USAGE)
+            data = given.buffer.readline(PASSWORD_BYTES_MAX + 1)
         else:
             with open(file, "rb") as opened:
                 data = opened.readline(PASSWORD_BYTES_MAX + 1)
@@ -215,9 +227,15 @@ def _entropy(client: Client) -> bytes:
 
 
 def _is_terminal() -> bool:
+    given = _standard_input()
+    return given is not None and given.isatty()
+
+
+def _standard_input() -> TextIO | None:
+    """None where the command was given none: `<&-`."""
     import sys
 
-    return sys.stdin.isatty()
+    return sys.stdin
 
 
 async def _credential(client: Client, user: str, password: str, mechanism: str, iterations: int) -> NewCredential:

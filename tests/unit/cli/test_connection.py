@@ -26,8 +26,10 @@ from barnabas.client.admin import GroupListing
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientTimeoutError, NoBrokerError
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError, UnsupportedVersionError
+from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.primitives import ProtocolError
+from barnabas.wire.messages import MetadataRequest
+from barnabas.wire.primitives import EncodeError, ProtocolError
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
 
 
@@ -85,6 +87,24 @@ def test_every_error_is_one_line_and_a_status(error: BaseException, status: int,
 def test_what_a_broker_says_cannot_make_a_second_line_or_play_with_the_terminal() -> None:
     _, errors = ended(KafkaError(ErrorCode.POLICY_VIOLATION, "no: never\n\x1b[2Jwork: all is well"))
     assert errors == "work: no: never\\n\\x1b[2Jwork: all is well (POLICY_VIOLATION)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("a\udcffb", "a\\udcffb is no UTF-8, and so no name"), ("a" * 40_000, "a string of 40000 bytes; at most 32767")],
+)
+def test_a_name_that_cannot_be_sent_is_wrong_usage(name: str, line: str) -> None:
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)])
+    with pytest.raises(EncodeError) as found:
+        encode(request, 12)
+    status, errors = ended(found.value)
+    assert (status, len(errors.splitlines())) == (2, 1)
+    assert line in errors
+
+
+def test_another_request_that_cannot_be_written_is_a_mistake_of_ours() -> None:
+    with pytest.raises(EncodeError):
+        ended(EncodeError("MetadataRequest version 12: topics: 7 is no list"))
 
 
 def test_what_went_well_says_nothing() -> None:

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from barnabas.cli.pace import Pace
+from barnabas.kernel.real_host import fastest_loop_factory
+
+
+def test_a_wait_may_be_longer_than_timers_take() -> None:
+    async def wait() -> None:
+        pace = Pace(1e-300, asyncio.get_running_loop().time)
+        await pace.wait(1)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await pace.wait(1)
+
+    with asyncio.Runner(loop_factory=fastest_loop_factory()) as runner:
+        runner.run(wait())
 
 
 class Clock:

@@ -36,6 +36,9 @@ def state(target: str = "t", source_id: str = "ab") -> CopyState:
         (("s", "t", "--transactional", "x", "--state", "f"), "leave --state out"),
         (("s", "t", "--transactional", ""), "needs a name"),
         (("s", "t", "--rate", "0"), "0.0 is not in the range"),
+        (("s", "t", "--rate", "nan"), "no number above 0"),
+        (("s", "t", "--rate", "inf"), "no number above 0"),
+        (("s", "t", "--to", ":0"), "Invalid value for --to: ':0' is not the address"),
         (("s", "t", "--partitions", "6"), "'6' is not one of"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Self
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -110,6 +111,39 @@ def test_a_person_is_asked_twice_and_sees_nothing(users: FakeUsers, monkeypatch:
     done = CliRunner().invoke(main, ["user", "set", "bob"], input=f"{PASSWORD}\nother\n\n")
     assert done.exit_code != 0
     assert ("bob", 1) not in users.known
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"), [(KeyboardInterrupt, 130, "interrupted"), (EOFError, 2, "no password was given")]
+)
+def test_who_gives_no_password_at_the_question_ends_the_command(
+    users: FakeUsers,
+    barnabas: Barnabas,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
+    status: int,
+    said: str,
+) -> None:
+    def ask(*_arguments: object, **_options: object) -> str:
+        try:
+            raise error
+        except error:
+            raise click.Abort from None  # as click.prompt does
+
+    monkeypatch.setattr(user, "_is_terminal", lambda: True)
+    monkeypatch.setattr(click, "prompt", ask)
+    done = barnabas("user", "set", "ann")
+    assert (done.status, users.known) == (status, {})
+    assert said in done.errors
+
+
+def test_standard_input_that_is_closed_has_no_password(
+    users: FakeUsers, barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user, "_standard_input", lambda: None)
+    for arguments in (("set", "ann"), ("set", "ann", "--password-file", "-")):
+        assert barnabas("user", *arguments).status == 2
+    assert users.known == {}
 
 
 def test_a_password_on_the_command_line_is_taken_when_asked_for(users: FakeUsers, barnabas: Barnabas) -> None:
