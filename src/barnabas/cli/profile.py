@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -75,7 +76,7 @@ def set_profile(name: str, bootstrap: str, command_config: str | None) -> None:
             path = str(Path(command_config).absolute())
         profiles = _read()
         profiles[name] = Profile(servers, path)
-        write_profiles(profiles)
+        _write(profiles)
         say(f"Kept in {profiles_file()}. Use it by --profile {shown(name)}, or {PROFILE_VARIABLE}={shown(name)}.")
 
 
@@ -90,7 +91,14 @@ def delete(name: str) -> None:
                 f"there is no profile {name}; `barnabas profile list` shows which there are", ExitStatus.MISSING
             )
         del profiles[name]
+        _write(profiles)
+
+
+def _write(profiles: Mapping[str, Profile]) -> None:
+    try:
         write_profiles(profiles)
+    except ProfileError as error:
+        raise CommandError(str(error)) from None
 
 
 def _read() -> dict[str, Profile]:

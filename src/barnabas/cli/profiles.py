@@ -29,6 +29,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _META: Final = "barnabas.cli.profiles"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BYTES_MAX: Final = 1024 * 1024
+_MODE: Final = 0o777
 _KEYS: Final = {"bootstrap-server": "bootstrap", "command-config": "command_config"}
 
 
@@ -45,13 +46,16 @@ class ProfileError(Exception):
 
 
 def profiles_file() -> Path:
-    """Where the profiles are."""
+    """Where the profiles are. Raises ProfileError where there is no such place."""
     from pathlib import Path
 
     if told := os.environ.get(FILE_VARIABLE):
         return Path(told)
     base = os.environ.get("XDG_CONFIG_HOME") or ""
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "barnabas" / "profiles.toml"
+    try:
+        return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "barnabas" / "profiles.toml"
+    except RuntimeError:
+        raise ProfileError(f"this user has no home: name the file of profiles by {FILE_VARIABLE}") from None
 
 
 def read_profiles() -> dict[str, Profile]:
@@ -74,21 +78,37 @@ def read_profiles() -> dict[str, Profile]:
 
 
 def write_profiles(profiles: Mapping[str, Profile]) -> None:
-    """Replaces the file as a whole. Raises OSError."""
-    import json
-
-    path = profiles_file()
+    """Replaces the file as a whole; a link to it stays one. Raises ProfileError, and OSError."""
+    told = profiles_file()
+    path = told.resolve()
     lines: list[str] = []
     for name, profile in sorted(profiles.items()):
-        lines.append(f"[{json.dumps(name)}]")
+        lines.append(f"[{_quoted(name)}]")
         for key, attribute in _KEYS.items():
             if (value := getattr(profile, attribute)) is not None:
-                lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+                lines.append(f"{key} = {_quoted(value)}")
         lines.append("")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.new")
-    beside.write_text("\n".join(lines), encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text("\n".join(lines), encoding="utf-8")
+        if path.exists():
+            beside.chmod(path.stat().st_mode & _MODE)
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(told)) from error
+
+
+def _quoted(text: str) -> str:
+    """As a string of TOML. Raises ProfileError for what is no text."""
+    import json
+
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ProfileError(f"{text} is no UTF-8, and cannot be kept in {profiles_file()}") from None
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def check_name(name: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -144,3 +146,55 @@ def test_names_are_completed(barnabas: Barnabas, file: Path) -> None:
     assert [each.value for each in complete_profiles(context, ask.params[0], "pr")] == ["pre", "prod"]
     file.write_text("[")
     assert complete_profiles(context, ask.params[0], "") == []
+
+
+@pytest.mark.parametrize("name", ["a\x7fb", 'q"\\.properties', "tab\tnew\nline", "\u00e9\U0001f600"])
+def test_a_file_of_any_name_can_be_kept(barnabas: Barnabas, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("")
+    assert barnabas("profile", "set", "odd", "-b", "a", "--command-config", str(path)).status == 0
+    (found,) = barnabas("profile", "list", "--json").document["profiles"]
+    assert found["command_config"] == str(path)
+
+
+def test_a_name_that_is_no_text_is_refused(barnabas: Barnabas, tmp_path: Path, file: Path) -> None:
+    path = tmp_path / "a\udcff"
+    path.write_text("")
+    done = barnabas("profile", "set", "odd", "-b", "a", "--command-config", str(path))
+    assert done.status == 1
+    assert "is no UTF-8" in done.errors
+    assert not file.exists()
+
+
+def test_a_link_to_the_file_stays_one_and_its_mode_too(barnabas: Barnabas, tmp_path: Path, file: Path) -> None:
+    real = tmp_path / "dotfiles.toml"
+    real.touch(0o600)
+    real.chmod(0o600)
+    file.parent.mkdir()
+    file.symlink_to(real)
+    assert barnabas("profile", "set", "here", "-b", "a").status == 0
+    assert file.is_symlink()
+    assert "here" in real.read_text()
+    assert real.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_has_no_home_is_told_of_the_variable(barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(_class: type[Path]) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("BARNABAS_PROFILES")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", classmethod(nowhere))
+    for arguments in (("profile", "list"), ("profile", "set", "x", "-b", "a"), ("topic", "list", "--profile", "x")):
+        done = barnabas(*arguments)
+        assert done.status in (1, 2)
+        assert "BARNABAS_PROFILES" in " ".join(done.errors.split())
+
+
+def test_a_full_disk_is_told_with_the_file(barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    done = barnabas("profile", "set", "here", "-b", "a")
+    assert (done.status, done.errors) == (1, f"barnabas profile set: {file}: No space left on device\n")
