@@ -41,24 +41,25 @@ def command(
 ) -> None:
     """Show what is wrong here, the worst first, and what to do; the exit status is 1 where something is.
 
-    Of this machine: Python, the limit of open files, the clock, its name, Java for pipelines, and disk space and file
-    system of data directories: those of --data, of the properties, and of brokers of the cluster that run here; with
-    --file also the properties themselves and the ports. Of the cluster: whether each broker's advertised address means
-    something here and can be reached, which versions they have, and all that `barnabas cluster health` finds.
+    Of this machine: Python, the limits of open files and of a container, the clock, its name, Java for pipelines, and
+    disk space and file system of data directories: those of --data, of the properties, and of brokers of the cluster
+    that run here; with --file also the properties themselves and the ports. Of the cluster: whether each broker's
+    advertised address means something here and can be reached, which versions they have, and all that
+    `barnabas cluster health` finds.
     """
 
     async def body(host: RealHost) -> None:
         found: list[Finding] = []
         wanted = list(directories)
         if properties is not None:
-            found += _of_properties(properties, wanted)
+            found += await _of_properties(properties, wanted)
         partitions = 0
         if not local:
             partitions = await _of_cluster(host, bootstrap, found, wanted)
         from barnabas.cli.doctor_findings import ORDER
         from barnabas.cli.doctor_machine import check_machine
 
-        found = [*check_machine(dict.fromkeys(wanted), partitions), *found]
+        found = [*await check_machine(dict.fromkeys(wanted), partitions), *found]
         found.sort(key=lambda finding: ORDER.index(finding.state))
         _show(found, shows_all=shows_all, as_json=as_json)
         problems = sum(finding.is_problem for finding in found)
@@ -71,22 +72,26 @@ def command(
 # Inside.
 
 
-def _of_properties(file: str, directories: list[str]) -> list[Finding]:
+async def _of_properties(file: str, directories: list[str]) -> list[Finding]:
     """What is wrong with a broker's file; adds its data directories."""
     from pathlib import Path
 
+    from barnabas.cli.doctor_aside import ANSWER_SECONDS, aside
     from barnabas.cli.doctor_findings import Finding, State
-    from barnabas.cli.doctor_machine import check_endpoints
+    from barnabas.cli.doctor_machine import check_ports
     from barnabas.config.broker_config import BrokerConfigError
     from barnabas.server.config import read_server_config
 
-    data = Path(file).read_bytes()
+    try:
+        data = await aside(Path(file).read_bytes)
+    except TimeoutError:
+        raise CommandError(f"{file}: it cannot be read within {ANSWER_SECONDS:.0f} s") from None
     try:
         config = read_server_config(data, file, ())
     except BrokerConfigError as error:
         return [Finding("properties", State.CRITICAL, problem, f"edit {file}") for problem in error.problems]
     directories += config.log_dirs
-    return [Finding("properties", State.OK, f"{file} is in order"), *check_endpoints(config.listeners.bound)]
+    return [Finding("properties", State.OK, f"{file} is in order"), *await check_ports(config.listeners.bound)]
 
 
 async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], directories: list[str]) -> int:
@@ -113,7 +118,7 @@ async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], dire
         advice = "check --command-config, and what its user may do (barnabas acl check)"
         found.append(Finding("login", State.CRITICAL, f"the cluster tells this user nothing: {error}", advice))
         return 0
-    directories += existing(directory.path for some in by_broker.values() for directory in some)
+    directories += await existing(directory.path for some in by_broker.values() for directory in some)
     return max((sum(len(directory.logs) for directory in some) for some in by_broker.values()), default=0)
 
 

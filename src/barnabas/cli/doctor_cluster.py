@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError
+from barnabas.cli.doctor_aside import ANSWER_SECONDS, aside
 from barnabas.cli.doctor_findings import Finding, State
 from barnabas.cli.doctor_machine import is_loopback
 from barnabas.cli.output import counted, printable
@@ -25,13 +26,13 @@ _HOSTS: Final = "add the name to DNS or /etc/hosts of this machine, or change ad
 
 async def check_servers(servers: list[str]) -> list[Finding]:
     """Why none of these addresses gives a cluster: what each of them does."""
-    return [await _check_server(server) for server in servers]
+    return list(await asyncio.gather(*map(_check_server, servers)))
 
 
 async def check_brokers(client: Client, servers: list[str]) -> list[Finding]:
     """Whether each broker of the cluster can be reached from here at the address that it tells clients."""
     limit = asyncio.Semaphore(_AT_ONCE)
-    is_local = all([await _is_loopback_host(server.rpartition(":")[0]) for server in servers])
+    is_local = all(await asyncio.gather(*(_is_loopback_host(server.rpartition(":")[0]) for server in servers)))
 
     async def one(node: BrokerNode) -> list[Finding]:
         async with limit:
@@ -62,7 +63,9 @@ async def local_directories(client: Client) -> dict[int, tuple[LogDirectory, ...
     from barnabas.client.admin import Admin
     from barnabas.client.log_directories import log_directories_of
 
-    here = [node.node_id for node in client.cluster.brokers.values() if await _is_loopback_host(node.host)]
+    nodes = list(client.cluster.brokers.values())
+    are_here = await asyncio.gather(*(_is_loopback_host(node.host) for node in nodes))
+    here = [node.node_id for node, is_here in zip(nodes, are_here, strict=True) if is_here]
     async with Admin(client) as admin:
         found = await log_directories_of(admin, here)
     return {node_id: directories or () for node_id, directories in found.items()}
@@ -156,10 +159,10 @@ async def _check_versions(client: Client, nodes: list[BrokerNode]) -> list[Findi
 
 
 async def _resolve(host: str) -> list[str] | OSError:
-    loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(_CONNECT_SECONDS):
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = await aside(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+    except TimeoutError:
+        return OSError(f"nobody has answered within {ANSWER_SECONDS:.0f} s")
     except OSError as error:
         return error
     except UnicodeError:
@@ -187,9 +190,13 @@ async def _connect(host: str, port: int, loop: asyncio.AbstractEventLoop | None 
 
 
 async def check_cluster(client: Client, servers: list[str]) -> list[Finding]:
-    """All checks of a cluster that answers."""
+    """All checks of a cluster that answers. What ends by an error leaves what was found before."""
+    from barnabas.client.errors import ClientError
+    from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
+    from barnabas.wire.primitives import ProtocolError
+
     found = await check_brokers(client, servers)
     try:
         return [*found, *await check_health(client)]
-    except CommandError as error:
+    except (CommandError, ClientError, OSError, RequestTimeoutError, UnsupportedVersionError, ProtocolError) as error:
         return [*found, Finding("cluster_health", State.CRITICAL, str(error), "see barnabas cluster health")]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from barnabas.cli.doctor_aside import aside, found_aside
+from barnabas.cli.doctor_container import check_container
 from barnabas.cli.doctor_findings import Finding, State
 from barnabas.cli.output import printable, size
 
@@ -41,17 +45,43 @@ class Space:
     free_inodes: int
 
 
-def check_machine(directories: Iterable[str] = (), partitions: int = 0) -> list[Finding]:
-    """All checks that need no cluster."""
+async def check_machine(directories: Iterable[str] = (), partitions: int = 0) -> list[Finding]:
+    """All checks that need no cluster. What does not answer is a finding, after some seconds."""
+    name = socket.gethostname()
+    waited = [
+        found_aside(
+            lambda: [check_host_name(name, _addresses_of)],
+            Finding("host_name", State.WARNING, f"looking up this machine's name, {printable(name)}, {_NO_END}", _DNS),
+        ),
+        found_aside(
+            check_java,
+            Finding("java", State.WARNING, f"Java {_NO_END}", "look at JAVA_HOME and the PATH"),
+            _JAVA_SECONDS,
+        ),
+        *(
+            found_aside(
+                partial(check_directory, directory),
+                Finding("directory", State.CRITICAL, f"{printable(directory)}: its file system {_NO_END}", _DEAD_MOUNT),
+            )
+            for directory in directories
+        ),
+    ]
     return [
         check_python(sys.version_info[:2]),
         check_loop(_has_module("uvloop")),
         check_open_files(_open_files_limit(), partitions),
+        *check_container(),
         *check_clock(_clock_state()),
-        check_host_name(socket.gethostname(), _addresses_of),
-        *check_java(),
-        *(finding for directory in directories for finding in check_directory(directory)),
+        *(finding for some in await asyncio.gather(*waited) for finding in some),
     ]
+
+
+_OTHER_USER: Final = "run as the broker's user, or change the directory's owner"
+_NO_END: Final = "does not end in time"
+_DNS: Final = "look at DNS (/etc/resolv.conf), or add the name to /etc/hosts"
+_DEAD_MOUNT: Final = "look at the mount (mount, dmesg): its server may be gone, or the disk hang; so would a broker"
+_JAVA_SECONDS: Final = 35.0
+"""Longer than each that is found may take to tell its version."""
 
 
 def check_python(version: tuple[int, ...]) -> Finding:
@@ -126,14 +156,22 @@ def check_java() -> list[Finding]:
 
 def check_directory(directory: str) -> list[Finding]:
     """Whether a broker can keep its data there."""
-    path = Path(directory)
     shown = printable(directory)
+    try:
+        return _check_directory(directory, shown)
+    except OSError as error:
+        what = f"{shown}: {printable(str(error.filename or directory))}: {error.strerror or error}"
+        return [Finding("directory", State.CRITICAL, what, f"{_OTHER_USER}; or {_DEAD_MOUNT}")]
+
+
+def _check_directory(directory: str, shown: str) -> list[Finding]:
+    path = Path(directory)
     there = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
     if not there.is_dir():
         return [Finding("directory", State.CRITICAL, f"{there} is no directory", "name another in log.dirs")]
     if not os.access(there, os.W_OK | os.X_OK):
         what = f"{shown}: this user may not write to {there}"
-        return [Finding("directory", State.CRITICAL, what, "run as the broker's user, or change the directory's owner")]
+        return [Finding("directory", State.CRITICAL, what, _OTHER_USER)]
     status = os.statvfs(there)
     space = Space(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize, status.f_files, status.f_favail)
     return [check_space(shown, space), check_file_system(shown, _file_system_of(there))]
@@ -166,6 +204,14 @@ def check_file_system(directory: str, kind: str | None) -> Finding:
         what = f"{directory} is on {kind}, which a restart of the machine or the container empties"
         return Finding("file_system", State.WARNING, what, "keep log.dirs on a disk, or a volume of the container")
     return Finding("file_system", State.OK, f"{directory} is on {kind}")
+
+
+async def check_ports(endpoints: Iterable[Endpoint]) -> list[Finding]:
+    """As `check_endpoints`, also where a name is not found in time."""
+    return await found_aside(
+        lambda: list(check_endpoints(endpoints)),
+        Finding("port", State.WARNING, f"looking up the hosts of listeners {_NO_END}", _DNS),
+    )
 
 
 def check_endpoints(endpoints: Iterable[Endpoint]) -> Iterator[Finding]:
@@ -208,9 +254,13 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def existing(directories: Iterable[str]) -> list[str]:
-    """Those that are directories here: a broker at this address may be in a container, with others."""
-    return [directory for directory in directories if Path(directory).is_dir()]
+async def existing(directories: Iterable[str]) -> list[str]:
+    """Those that are directories here: a broker at this address may be in a container, with others. One that does not
+    answer is among them.
+    """
+    names = list(dict.fromkeys(directories))
+    found = await asyncio.gather(*(aside(Path(name).is_dir) for name in names), return_exceptions=True)
+    return [name for name, is_there in zip(names, found, strict=True) if is_there]
 
 
 # Inside.

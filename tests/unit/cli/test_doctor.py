@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from barnabas.cli import doctor_machine
+from barnabas.cli import doctor_aside, doctor_machine
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.doctor_container import check_container, memory_limit, processor_limit
 from barnabas.cli.doctor_findings import State
 from barnabas.cli.doctor_machine import (
     Space,
@@ -215,6 +220,128 @@ def test_properties_of_a_broker(barnabas: Barnabas, tmp_path: Path) -> None:
     assert done.status == 1
     assert "broker.id" in findings(done)["properties"][0]
     assert barnabas("doctor", "--local", "--file", f"{file}-gone").status == 4
+
+
+@pytest.fixture
+def stuck() -> Iterator[Callable[..., None]]:
+    """What does not come back before the test has ended."""
+    end = threading.Event()
+    yield lambda *_arguments: assert_ended(end)
+    end.set()
+
+
+def assert_ended(end: threading.Event) -> None:
+    assert end.wait(60)
+
+
+def test_a_file_system_that_does_not_answer_is_told_and_hides_nothing(
+    cluster: FakeCluster,
+    barnabas: Barnabas,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stuck: Callable[..., None],
+) -> None:
+    real = os.statvfs
+    monkeypatch.setattr(doctor_aside, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(os, "statvfs", lambda path: stuck() if Path(path).name == "dead" else real(path))
+    for name in ("dead", "alive"):
+        (tmp_path / name).mkdir()
+    done = barnabas("doctor", "--local", "--json", "--data", f"{tmp_path}/dead", "--data", f"{tmp_path}/alive")
+    assert findings(done)["directory"] == [f"{tmp_path}/dead: its file system does not end in time"]
+    assert f"{tmp_path}/alive: " in done.output
+
+
+def test_a_name_service_that_does_not_answer_is_told(
+    barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch, stuck: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(doctor_aside, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(doctor_machine, "_addresses_of", stuck)
+    assert "does not end in time" in findings(barnabas("doctor", "--local", "--json"))["host_name"][0]
+
+
+def test_a_file_of_properties_that_cannot_be_read_ends_the_command(
+    barnabas: Barnabas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_aside, "ANSWER_SECONDS", 0.1)
+    os.mkfifo(tmp_path / "pipe")
+    done = barnabas("doctor", "--local", "--file", str(tmp_path / "pipe"))
+    os.close(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK))  # lets the thread go
+    assert (done.status, "cannot be read within" in done.errors) == (1, True)
+
+
+def test_the_process_ends_though_something_hangs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    script = (
+        "import sys\nfrom barnabas.cli import doctor_aside\ndoctor_aside.ANSWER_SECONDS = 0.1\n"
+        "from barnabas.cli.main import main\nmain()"
+    )
+    arguments = [sys.executable, "-c", script, "doctor", "--local", "--file", str(tmp_path / "pipe")]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "cannot be read within" in done.stderr) == (1, True)
+
+
+def test_a_directory_that_cannot_be_looked_at_hides_nothing(
+    barnabas: Barnabas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(path: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(os, "statvfs", stale)
+    done = barnabas("doctor", "--local", "--json", "--data", str(tmp_path))
+    assert os.strerror(errno.ESTALE) in findings(done)["directory"][0]
+    assert '"check":"python"' in done.output
+
+
+@pytest.mark.parametrize(
+    ("files", "memory", "processors"),
+    [
+        ({}, None, None),
+        ({"proc/self/cgroup": "0::/\n"}, None, None),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/memory.max": "1048576\n",
+                "sys/fs/cgroup/a/b/cpu.max": "50000 100000\n",
+                "sys/fs/cgroup/a/cpu.max": "max 100000\n",
+            },
+            1_048_576,
+            0.5,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/docker/x\n4:memory:/docker/x\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": "2048\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            2_048,
+            None,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu,cpuacct:/elsewhere\n4:memory:/elsewhere\nnonsense\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "4096\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            },
+            4_096,
+            2.0,
+        ),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "1 0\n", "sys/fs/cgroup/memory.max": "x"}, None, None),
+    ],
+)
+def test_limits_of_a_container(
+    tmp_path: Path, files: dict[str, str], memory: int | None, processors: float | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert (memory_limit(tmp_path), processor_limit(tmp_path)) == (memory, processors)
+    found = {each.check: each.is_problem for each in check_container(tmp_path)}
+    assert found.get("memory") == (None if memory is None else True)
+    assert found.get("processors") == (None if processors is None else processors < 1)
 
 
 def test_what_brokers_tell_and_how_they_are_reached(
