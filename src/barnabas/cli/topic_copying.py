@@ -310,13 +310,13 @@ class _Copying:
         self._targets.check()
 
     async def _wait_for_turn(self, producer: Producer | TransactionalProducer, count: int) -> None:
-        """Returns when the rate lets so many records be sent. Before a longer wait all that was sent counts: no
-        transaction stays open meanwhile.
+        """Returns when the rate lets so many records be sent. Before a longer wait all that was sent counts, and is
+        kept: no transaction stays open meanwhile.
         """
         seconds = self._pace.wait_seconds(count)
         if seconds > _SAVED_EVERY_SECONDS:
             await self._settle(producer, 0)
-            self._look_at_the_clock()
+            self._save()
         await wait_for(seconds)
 
     async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:

@@ -223,6 +223,16 @@ def test_a_slow_rate_does_not_outlast_transactions(cluster: SimulatedCluster) ->
     assert values_of(cluster) == values
 
 
+def test_how_far_it_is_is_kept_before_a_long_wait(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    filled(cluster, 4)
+    cluster.create_topic("t")
+    process = begun(cluster, plan(state_file=str(tmp_path / "state"), rate=0.01))
+    cluster.run_for(50)
+    assert '"offsets": {"0": 1}' in (tmp_path / "state").read_text()
+    process.terminate()
+    cluster.run_until(lambda: process.ended)
+
+
 def test_a_copy_that_was_suspended_for_longer_than_a_transaction_says_so(cluster: SimulatedCluster) -> None:
     filled(cluster, 2_000)
     cluster.create_topic("t")
