@@ -164,7 +164,7 @@ class CopyCommandSuite:
         ):
             produce(bootstrap, topic, lines(4_000), "--format", "json")
             arguments = ("topic", "copy", topic, target, "--to", target_bootstrap, "--state", str(state))
-            with started(bootstrap, *arguments, "--rate", "2000") as process:
+            with started(bootstrap, *arguments, "--rate", "400") as process:
                 wait_until(lambda: ends(target_bootstrap, target) > 0, "it copies", 60.0)
                 process.kill()
                 process.wait()
