@@ -15,6 +15,7 @@ from tests.support.apache_kafka_jars import KAFKA_VERSION, class_path
 from tests.support.java import java
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
+from tests.support.tool_server import ToolServers, needs_own_jvm
 from tests.support.waiting import wait_until
 
 READY_TIMEOUT_SECONDS = 90.0
@@ -44,6 +45,8 @@ log4j.appender.stderr.target=System.err
 log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
 log4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
+
+_tool_servers = ToolServers()
 
 
 class ApacheKafkaBroker:
@@ -197,21 +200,20 @@ def tool_run(
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
 ) -> ToolRun:
     """Runs one of Apache Kafka's command-line tools, however it ends; more than `timeout_seconds` raises
-    `subprocess.TimeoutExpired`.
+    `subprocess.TimeoutExpired`. Most run in a JVM that is there already.
     """
     configuration = Path(class_path().removesuffix("/*") + "-tools-log4j.properties")
     if not configuration.exists() or configuration.read_text() != _TOOL_LOG_CONFIGURATION:
         with tempfile.NamedTemporaryFile("w", dir=configuration.parent, delete=False) as new:
             new.write(_TOOL_LOG_CONFIGURATION)
         Path(new.name).replace(configuration)  # another tool that starts now reads the whole of it
+    option = f"-Dlog4j.configuration=file:{configuration}"
+    if not needs_own_jvm(main_class):
+        return ToolRun(
+            *_tool_servers.run(class_path(), [option], main_class, arguments, standard_input, timeout_seconds)
+        )
     command = [
-        *(
-            java().executable,
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            f"-Dlog4j.configuration=file:{configuration}",
-        ),
+        *(java().executable, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", option),
         *("-cp", class_path(), main_class, *arguments),
     ]
     done = subprocess.run(
