@@ -7,7 +7,7 @@ generator what ends the event (expiry of the session, shutdown).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -169,6 +169,16 @@ def pieces(items: Iterable[Item]) -> Iterator[list[Item]]:
     remaining = iter(items)
     while piece := list(islice(remaining, ITEMS_PER_PIECE)):
         yield piece
+
+
+def selected(items: Iterable[Item], is_wanted: Callable[[Item], bool]) -> Steps[list[Item]]:
+    """`list(filter(is_wanted, items))`, in pieces."""
+    found: list[Item] = []
+    for piece in pieces(items):
+        found += filter(is_wanted, piece)
+        if len(piece) == ITEMS_PER_PIECE:
+            yield from give_way()
+    return found
 
 
 def operate(operations: Sequence[Operation[Any]]) -> Steps[list[Any]]:

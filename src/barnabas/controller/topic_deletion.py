@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces
+from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces, selected
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
@@ -48,19 +48,17 @@ class TopicDeletionManager:
         One with a replica that is not there is held from the start. What a former controller has left of a topic that
         is gone but for its config is deleted. One that cannot be read waits until it can.
         """
-        wanted = self._readable(topics)
+        known, unknown = yield from self._sorted_out(topics)
         if not self._settings.delete_topic_enable:
-            yield from self._refuse(wanted)
+            yield from self._refuse([*known, *unknown])
             return
-        known = [topic for topic in wanted if self._context.has_topic(topic)]
-        for topic in wanted:
-            if not self._context.has_topic(topic):
-                yield from delete_topic_znodes(topic, self._context.epoch_version)
-        self._context.queue_for_deletion(known)
+        for topic in unknown:
+            yield from delete_topic_znodes(topic, self._context.epoch_version)
         held: list[str] = []
         for topic, gives_way in self._in_pieces(known):
             if gives_way:
                 yield from give_way()
+            self._context.queue_for_deletion((topic,))
             if self._has_dead_replica(topic):
                 held.append(topic)
         self._hold(held, "replicas are offline")
@@ -69,50 +67,63 @@ class TopicDeletionManager:
         """Queues topics whose deletion is asked for, and begins with it. A request for a topic that does not exist is
         deleted, and every request where delete.topic.enable is false. One that cannot be read waits until it can.
         """
-        wanted = self._readable(topics)
-        unknown = [topic for topic in wanted if not self._context.has_topic(topic)]
+        known, unknown = yield from self._sorted_out(topics)
         if unknown:
             self._logger.warning("Ignoring the request to delete topics that do not exist: %s", ", ".join(unknown))
-            yield from delete_requests(unknown, self._context.epoch_version)
-        known = [topic for topic in wanted if self._context.has_topic(topic)]
+            yield from self._delete_requests(unknown)
         if not self._settings.delete_topic_enable:
             yield from self._refuse(known)
         elif known:
-            self._context.queue_for_deletion(known)
+            for topic, gives_way in self._in_pieces(known):
+                if gives_way:
+                    yield from give_way()
+                self._context.queue_for_deletion((topic,))
             yield from self.resume()
 
-    def _readable(self, topics: Iterable[str]) -> list[str]:
-        wanted = []
-        for topic in topics:
-            if topic in self._context.unreadable_topics and not self._context.has_topic(topic):
-                self._logger.warning(
-                    "Topic %s is deleted once its assignment can be read: until then nobody knows "
-                    "which brokers have it",
-                    topic,
-                )
-            else:
-                wanted.append(topic)
-        return wanted
+    def _sorted_out(self, topics: Iterable[str]) -> Steps[tuple[list[str], list[str]]]:
+        """The topics that are known, and those that do not exist, without those that cannot be read."""
+        known: list[str] = []
+        unknown: list[str] = []
+        for piece in pieces(topics):
+            for topic in piece:
+                if self._context.has_topic(topic):
+                    known.append(topic)
+                elif topic in self._context.unreadable_topics:
+                    self._logger.warning(
+                        "Topic %s is deleted once its assignment can be read: until then nobody knows "
+                        "which brokers have it",
+                        topic,
+                    )
+                else:
+                    unknown.append(topic)
+            if len(piece) == ITEMS_PER_PIECE:
+                yield from give_way()
+        return known, unknown
 
     def _refuse(self, topics: list[str]) -> Steps[None]:
         if topics:
             self._logger.info("Not deleting topics, since delete.topic.enable is false: %s", ", ".join(topics))
-            yield from delete_requests(topics, self._context.epoch_version)
+            yield from self._delete_requests(topics)
+
+    def _delete_requests(self, topics: list[str]) -> Steps[None]:
+        for piece in pieces(topics):
+            yield from delete_requests(piece, self._context.epoch_version)
 
     def resume_for(self, topics: Iterable[str]) -> Steps[None]:
         """Resumes the deletion of topics that were held, because a broker with replicas of them is back."""
-        queued = [topic for topic in dict.fromkeys(topics) if self._context.is_queued_for_deletion(topic)]
+        queued = yield from selected(dict.fromkeys(topics), self._context.is_queued_for_deletion)
         if queued:
             self._context.mark_eligible_for_deletion(queued)
             yield from self.resume()
 
     def fail(self, replicas: Iterable[PartitionReplica]) -> Steps[None]:
         """Replicas whose broker is gone, or did not delete them: their topics are held."""
-        failed = [replica for replica in replicas if self._context.is_queued_for_deletion(replica.partition.topic)]
+        queued = self._context.is_queued_for_deletion
+        failed = yield from selected(replicas, lambda replica: queued(replica.partition.topic))
         if not failed:
             return
         yield from self._make_ineligible(failed)
-        topics = _topics_of(failed)
+        topics = yield from _topics_of(failed)
         self._hold(topics, "replicas could not be deleted")
         yield from self.resume(topics)
 
@@ -127,7 +138,7 @@ class TopicDeletionManager:
         ]
         yield from self._replicas.move(deleted, ReplicaState.DELETION_SUCCESSFUL)
         # The response concerns one topic of hundreds, where very many are deleted.
-        yield from self.resume(_topics_of(deleted))
+        yield from self.resume((yield from _topics_of(deleted)))
 
     def resume(self, topics: Iterable[str] | None = None) -> Steps[None]:
         """Does what can be done now, for the queued ones of these topics, or for all that are queued."""
@@ -162,7 +173,7 @@ class TopicDeletionManager:
         """Hides the topics from clients, and has the brokers delete the replicas."""
         context = self._context
         self._logger.info("Deleting topics %s", ", ".join(topics))
-        unseen = [topic for topic in topics if not context.is_deletion_started(topic)]
+        unseen: list[str] = []
         unseen_partitions: list[TopicPartition] = []
         partitions: list[TopicPartition] = []
         for topic, gives_way in self._in_pieces(topics):
@@ -171,11 +182,15 @@ class TopicDeletionManager:
             some = context.partitions_of(topic)
             partitions += some
             if not context.is_deletion_started(topic):
+                unseen.append(topic)
                 unseen_partitions += some
         if unseen_partitions:
             yield from self._partitions.move(unseen_partitions, PartitionState.OFFLINE)
             yield from self._partitions.move(unseen_partitions, PartitionState.NON_EXISTENT)
-        context.begin_deletion(unseen)
+        for topic, gives_way in self._in_pieces(unseen):
+            if gives_way:
+                yield from give_way()
+            context.begin_deletion((topic,))
         for piece in pieces(partitions):
             batch = RequestBatch(context, self._settings)
             batch.add_update_metadata(context.live_or_shutting_down_brokers, piece)
@@ -224,7 +239,7 @@ class TopicDeletionManager:
         # Followers stop before leaders are gone, and only then anything is deleted.
         yield from self._replicas.move(alive, ReplicaState.OFFLINE)
         yield from self._replicas.move(alive, ReplicaState.DELETION_STARTED)
-        self._hold(_topics_of(dead), "replicas are offline")
+        self._hold((yield from _topics_of(dead)), "replicas are offline")
 
     def _make_ineligible(self, replicas: list[PartitionReplica]) -> Steps[None]:
         """Moves replicas to DELETION_INELIGIBLE, those that lead or follow by way of OFFLINE."""
@@ -236,12 +251,7 @@ class TopicDeletionManager:
             yield from self._replicas.move(stopped, ReplicaState.DELETION_INELIGIBLE)
 
     def _those_in(self, replicas: Iterable[PartitionReplica], *states: ReplicaState) -> Steps[list[PartitionReplica]]:
-        found: list[PartitionReplica] = []
-        for piece in pieces(replicas):
-            found += [replica for replica in piece if self._context.replica_state(replica) in states]
-            if len(piece) == ITEMS_PER_PIECE:
-                yield from give_way()
-        return found
+        return (yield from selected(replicas, lambda replica: self._context.replica_state(replica) in states))
 
     def _finish(self, topic: str) -> Steps[None]:
         """All replicas are deleted: what is left is to be forgotten."""
@@ -270,8 +280,13 @@ class TopicDeletionManager:
         return any(map(self._context.is_being_reassigned, self._context.partitions_of(topic)))
 
 
-def _topics_of(replicas: Iterable[PartitionReplica]) -> list[str]:
-    return list(dict.fromkeys(replica.partition.topic for replica in replicas))
+def _topics_of(replicas: Iterable[PartitionReplica]) -> Steps[list[str]]:
+    topics: dict[str, None] = {}
+    for piece in pieces(replicas):
+        topics.update(dict.fromkeys([replica.partition.topic for replica in piece]))
+        if len(piece) == ITEMS_PER_PIECE:
+            yield from give_way()
+    return list(topics)
 
 
 def forget_topic(context: ControllerContext, topic: str) -> Steps[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay, ReadCh
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH
 from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path
+from barnabas.coordination.operations import Multi
 from barnabas.wire.messages import StopReplicaRequest, StopReplicaResponse, UpdateMetadataRequest
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.term_harness import CrashingShell, Terms
@@ -144,6 +146,49 @@ def test_very_many_topics_are_deleted_in_pieces(many: Terms) -> None:
     many._answered = 0
     many.settle()
     assert all(many.state(f"t{topic}") is None for topic in range(TOPICS))
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+@pytest.mark.parametrize("are_known", [True, False])
+def test_a_turn_is_as_long_for_very_many_deletions_that_are_asked_for_together_as_for_many(
+    are_known: bool, is_enabled: bool
+) -> None:
+    longest = [_longest_turn_of_deletions(count, are_known, is_enabled) for count in (1_200, 3_000)]
+    assert longest[1] < 1.2 * longest[0]
+
+
+def _longest_turn_of_deletions(count: int, are_known: bool, is_enabled: bool) -> int:
+    """Calls of functions between two turns of the loop, at most."""
+    terms = few_of_many(count)
+    terms.settings = dataclasses.replace(terms.settings, delete_topic_enable=is_enabled)
+    deletion = terms.term._deletion
+    deletion._settings = terms.settings
+    names = [f"{'t' if are_known else 'u'}{number}" for number in range(count)]
+    calls = most = 0
+
+    def count_calls(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    steps = deletion.enqueue(names)
+    results = None
+    before = sys.getprofile()
+    try:
+        while True:
+            calls = 0
+            sys.setprofile(count_calls)
+            effects = steps.send(results)  # type: ignore[arg-type]
+            sys.setprofile(before)
+            most = max(most, calls)
+            results = tuple(
+                [[None] * len(each.operations) for each in effect.operations if isinstance(each, Multi)]
+                if isinstance(effect, ZnodeOperations)
+                else None
+                for effect in effects
+            )
+    except StopIteration:
+        sys.setprofile(before)
+        return max(most, calls)
 
 
 class _Calls:
