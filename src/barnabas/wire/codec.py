@@ -56,6 +56,12 @@ def encode_prefixed(message: Message, version: int) -> bytes:
     return b"".join([_VERSION.pack(version), *buffers])
 
 
+def encode_prefixed_in_steps(message: Message, version: int) -> Steps[bytes]:
+    """As `encode_prefixed`, in steps, for messages of many elements."""
+    buffers = yield from compiler_encode.step_encoder(type(message).__name__, version)(message, bytearray())
+    return b"".join([_VERSION.pack(version), *buffers])
+
+
 def decode(message_class: type[AnyMessage], version: int, buffer: Buffer) -> AnyMessage:
     """The message that fills `buffer`.
 
@@ -71,25 +77,52 @@ def decode_prefixed(message_class: type[AnyMessage], buffer: Buffer) -> tuple[in
     at the end are ignored; for any other message a version that we do not know raises `ProtocolError`, as do broken
     and left over bytes.
     """
+    version, readable = _prefix(message_class, buffer)
+    return version, _decode_from(message_class, readable, buffer, _VERSION.size, leftovers=readable != version)
+
+
+def decode_prefixed_in_steps(message_class: type[AnyMessage], buffer: Buffer) -> Steps[tuple[int, AnyMessage]]:
+    """As `decode_prefixed`, in steps, for messages of many elements; refuses more than `primitives.ELEMENTS_MAX`.
+
+    The buffer must stay as it is until the end.
+    """
+    version, readable = _prefix(message_class, buffer)
+    name = message_class.__name__
+    _check_version(message_class, readable)
+    decode_in_steps = compiler_decode.step_decoder(name, readable)
+    message, position = yield from decode_in_steps(buffer, _VERSION.size, len(buffer))
+    _check_left_over(name, readable, len(buffer) - position, leftovers=readable != version)
+    return version, message
+
+
+def _prefix(message_class: type[AnyMessage], buffer: Buffer) -> tuple[int, int]:
+    """The version that stands ahead, and the one to read the message in."""
     if len(buffer) < _VERSION.size:
         raise ProtocolError(f"{message_class.__name__}: the bytes end within the version")
     (version,) = _VERSION.unpack_from(buffer)
     schema = message_class.SCHEMA
-    readable = min(version, schema.versions.high) if schema.open_ended else version
-    return version, _decode_from(message_class, readable, buffer, _VERSION.size, leftovers=readable != version)
+    return version, min(version, schema.versions.high) if schema.open_ended else version
 
 
 def _decode_from(
     message_class: type[AnyMessage], version: int, buffer: Buffer, position: int, *, leftovers: bool
 ) -> AnyMessage:
+    _check_version(message_class, version)
     name = message_class.__name__
-    if version not in message_class.SCHEMA.versions:
-        raise ProtocolError(f"{name} has versions {message_class.SCHEMA.versions}, not {version}")
     message: AnyMessage
     message, position = compiler_decode.decoder(name, version)(buffer, position, len(buffer))
-    if position != len(buffer) and not leftovers:
-        raise ProtocolError(f"{name} version {version}: {len(buffer) - position} bytes are left over")
+    _check_left_over(name, version, len(buffer) - position, leftovers=leftovers)
     return message
+
+
+def _check_version(message_class: type[AnyMessage], version: int) -> None:
+    if version not in message_class.SCHEMA.versions:
+        raise ProtocolError(f"{message_class.__name__} has versions {message_class.SCHEMA.versions}, not {version}")
+
+
+def _check_left_over(name: str, version: int, count: int, *, leftovers: bool) -> None:
+    if count and not leftovers:
+        raise ProtocolError(f"{name} version {version}: {count} bytes are left over")
 
 
 def request_decoder(api_key: int, version: int) -> Decode:

@@ -13,8 +13,8 @@ its log is committed before it answers anybody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, Final
 
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
@@ -27,7 +27,12 @@ from barnabas.coordinators.transaction.loading import TransactionLoader
 from barnabas.coordinators.transaction.markers import Ending, MarkerSender
 from barnabas.coordinators.transaction.metrics import TransactionMetrics
 from barnabas.coordinators.transaction.producer_ids import ProducerIdManager
-from barnabas.coordinators.transaction.records import Transaction, transaction_key, transaction_value
+from barnabas.coordinators.transaction.records import (
+    Transaction,
+    transaction_key,
+    transaction_value,
+    transaction_value_in_steps,
+)
 from barnabas.coordinators.transaction.settings import TransactionSettings
 from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Decision, Producer, Transactions
@@ -46,6 +51,8 @@ _ABORT_TASK: Final = "transaction-abort"
 _EXPIRY_TASK: Final = "transactionalId-expiration"
 _APPEND: Final = 8
 """Elements of a step that an append counts as, without the partitions of its record: it costs some 100 us."""
+_ENCODED_AT_ONCE: Final = 1024
+"""Partitions of a record that is made in the turn of its request, some milliseconds; one with more is made in steps."""
 _PASSED: Final = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """Outcomes after which the high watermark has passed the record."""
 _ERRORS: Final = {
@@ -109,7 +116,8 @@ class TransactionCoordinator:
         self._completions = Completions(self._complete, host.loop, timers, steps, manager_logger)
         completions = self._completions
         self._metrics = TransactionMetrics(metrics, lambda: markers.waiting, lambda: completions.refused)
-        self._waiting_for_ids: set[asyncio.Task[None]] = set()
+        self._under_way: set[asyncio.Task[None]] = set()
+        """Requests that wait for a producer id, or until a large record of theirs is made."""
         self._is_active = False
         self._partition_count: int | None = None
 
@@ -132,9 +140,9 @@ class TransactionCoordinator:
         await self._runtime.stop()
         await self._markers.stop()
         await self._completions.stop()
-        for waiting in tuple(self._waiting_for_ids):
-            waiting.cancel()
-        await asyncio.gather(*self._waiting_for_ids, return_exceptions=True)
+        for task in tuple(self._under_way):
+            task.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
         self._metrics.remove()
 
     def place(self, partition_count: int | None) -> None:
@@ -199,11 +207,10 @@ class TransactionCoordinator:
             if self._shard(transactional_id).content.needs_producer_id(transactional_id, expected):
                 new_producer_id = self._producer_ids.next_id_now()
                 if new_producer_id is None:
-                    task = self._loop.create_task(
-                        self._init_with_new_id(transactional_id, timeout_ms, expected, reply), name="init-producer-id"
+                    self._start(
+                        self._init_with_new_id(transactional_id, timeout_ms, expected, reply),
+                        lambda: reply(ErrorCode.NOT_COORDINATOR, NO_PRODUCER),
                     )
-                    self._waiting_for_ids.add(task)
-                    task.add_done_callback(self._waiting_for_ids.discard)
                     return
         except KafkaError as error:
             reply(ErrorCode.for_code(error.code), NO_PRODUCER)
@@ -215,9 +222,6 @@ class TransactionCoordinator:
     ) -> None:
         try:
             producer_id = await self._producer_ids.next_id()
-        except asyncio.CancelledError:
-            reply(ErrorCode.NOT_COORDINATOR, NO_PRODUCER)
-            raise
         except KafkaError as error:
             reply(ErrorCode.for_code(error.code), NO_PRODUCER)
             return
@@ -376,9 +380,43 @@ class TransactionCoordinator:
             self._append(shard, transactional_id, decision, reply)
 
     def _append(self, shard: Shard[Transactions], transactional_id: str, decision: Decision, reply: Reply) -> bool:
-        """Whether the log has taken the record. `reply` is called before any marker is sent."""
+        """Whether the log has taken the record, or is to be asked in a later turn, since the record is large: nobody
+        decides on the id meanwhile. `reply` is called before any marker is sent.
+        """
+        transaction = decision.transaction
+        if len(transaction.partitions) <= _ENCODED_AT_ONCE:
+            return self._append_value(shard, transactional_id, decision, transaction_value(transaction), reply)
+        shard.content.reserve(transactional_id)
+        self._start(
+            self._append_large(shard, transactional_id, decision, reply), lambda: reply(ErrorCode.NOT_COORDINATOR)
+        )
+        return True
+
+    async def _append_large(
+        self, shard: Shard[Transactions], transactional_id: str, decision: Decision, reply: Reply
+    ) -> None:
+        value = await self._steps.run(transaction_value_in_steps(decision.transaction))
+        if not shard.is_active:
+            reply(ErrorCode.NOT_COORDINATOR)
+            return
+        shard.content.committed(transactional_id)
+        self._append_value(shard, transactional_id, decision, value, reply)
+
+    def _start(self, work: Coroutine[Any, Any, None], on_cancelled: Callable[[], object]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._under_way.discard(task)
+            if task.cancelled():  # perhaps before it began
+                on_cancelled()
+
+        task = self._loop.create_task(work, name="transaction-request")
+        self._under_way.add(task)
+        task.add_done_callback(ended)
+
+    def _append_value(
+        self, shard: Shard[Transactions], transactional_id: str, decision: Decision, value: bytes, reply: Reply
+    ) -> bool:
         transactions = shard.content
-        key, value = transaction_key(transactional_id), transaction_value(decision.transaction)
+        key = transaction_key(transactional_id)
         replayed_at = -1
 
         def replay(base_offset: int) -> None:

@@ -34,7 +34,7 @@ class TransactionLoader:
                 self._logger.warning("The record at offset %d has no key and is left out", record.offset)
                 continue
             try:
-                partitions = self._transactions.replay(record.key, record.value)
+                partitions = yield from self._transactions.replay(record.key, record.value)
             except ProtocolError as error:
                 self._logger.warning("The record at offset %d cannot be read and is left out: %s", record.offset, error)
                 continue

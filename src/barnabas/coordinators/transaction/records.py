@@ -14,7 +14,13 @@ from barnabas.coordinators.transaction.states import (
     TRANSIENT,
     TransactionState,
 )
-from barnabas.wire.codec import decode_prefixed, encode_prefixed
+from barnabas.kernel.steps import Steps, at_once, each
+from barnabas.wire.codec import (
+    decode_prefixed,
+    decode_prefixed_in_steps,
+    encode_prefixed,
+    encode_prefixed_in_steps,
+)
 from barnabas.wire.messages import TransactionLogKey, TransactionLogValue
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import TopicPartition
@@ -24,6 +30,10 @@ NOT_STARTED: Final = -1
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 0
 _VERSION_BYTES: Final = 2
+_PARTITIONS_PER_STEP: Final = 1024
+_READ_AT_ONCE_BYTES_MAX: Final = 16_384
+_READ_IN_STEPS_BYTES_MAX: Final = 4 << 20
+"""A decoder in steps refuses what could be in more; such a value, far above `max.message.bytes`, is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +56,38 @@ def transaction_key(transactional_id: str) -> bytes:
 
 
 def transaction_value(transaction: Transaction) -> bytes:
+    return at_once(transaction_value_in_steps(transaction))
+
+
+def transaction_value_in_steps(transaction: Transaction) -> Steps[bytes]:
+    """As `transaction_value`, in steps."""
     by_topic: dict[str, list[int]] = {}
+    left = _PARTITIONS_PER_STEP
     for topic, partition in transaction.partitions:
         by_topic.setdefault(topic, []).append(partition)
+        left -= 1
+        if not left:
+            yield
+            left = _PARTITIONS_PER_STEP
     # Sorted by topic: as pairs, 50,000 of them take three times as long.
-    partitions = [
-        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=sorted(by_topic[topic]))
-        for topic in sorted(by_topic)
-    ]
-    return encode_prefixed(
-        TransactionLogValue(
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            transaction_timeout_ms=transaction.timeout_ms,
-            transaction_status=STATUS_OF_STATE[transaction.state],
-            transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
-            transaction_last_update_timestamp_ms=transaction.updated_ms,
-            transaction_start_timestamp_ms=transaction.started_ms,
-        ),
-        _VALUE_VERSION,
+    partitions = yield from each(
+        lambda topic: TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=sorted(by_topic[topic])),
+        sorted(by_topic),
+        _PARTITIONS_PER_STEP,
+    )
+    return (
+        yield from encode_prefixed_in_steps(
+            TransactionLogValue(
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                transaction_timeout_ms=transaction.timeout_ms,
+                transaction_status=STATUS_OF_STATE[transaction.state],
+                transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
+                transaction_last_update_timestamp_ms=transaction.updated_ms,
+                transaction_start_timestamp_ms=transaction.started_ms,
+            ),
+            _VALUE_VERSION,
+        )
     )
 
 
@@ -82,17 +105,36 @@ def read_value(value: bytes) -> Transaction:
     """Raises `ProtocolError` for a value that is none, of a version that is not known, or with a status that no record
     has: Kafka would take the two that are never written, and from then on fail every request for such an id.
     """
-    read = decode_prefixed(TransactionLogValue, value)[1]
+    return at_once(_transaction(decode_prefixed(TransactionLogValue, value)[1]))
+
+
+def read_value_in_steps(value: bytes) -> Steps[Transaction]:
+    """As `read_value`; a value of few bytes takes one step."""
+    if not _READ_AT_ONCE_BYTES_MAX < len(value) <= _READ_IN_STEPS_BYTES_MAX:
+        return read_value(value)
+    return (yield from _transaction((yield from decode_prefixed_in_steps(TransactionLogValue, value))[1]))
+
+
+def _transaction(read: TransactionLogValue) -> Steps[Transaction]:
     state = STATE_OF_STATUS.get(read.transaction_status)
     if state is None or state in TRANSIENT:
         raise ProtocolError(f"no record has transaction status {read.transaction_status}")
-    topics = () if state is TransactionState.EMPTY else read.transaction_partitions or ()
+    partitions: set[TopicPartition] = set()
+    left = _PARTITIONS_PER_STEP
+    for each_topic in () if state is TransactionState.EMPTY else read.transaction_partitions or ():
+        for start in range(0, len(each_topic.partition_ids), _PARTITIONS_PER_STEP):
+            numbers = each_topic.partition_ids[start : start + _PARTITIONS_PER_STEP]
+            partitions.update([TopicPartition(each_topic.topic, number) for number in numbers])
+            left -= len(numbers)
+            if left <= 0:
+                yield
+                left = _PARTITIONS_PER_STEP
     return Transaction(
         producer_id=read.producer_id,
         producer_epoch=read.producer_epoch,
         timeout_ms=read.transaction_timeout_ms,
         state=state,
-        partitions=frozenset(TopicPartition(each.topic, number) for each in topics for number in each.partition_ids),
+        partitions=frozenset(partitions),
         started_ms=read.transaction_start_timestamp_ms,
         updated_ms=read.transaction_last_update_timestamp_ms,
     )

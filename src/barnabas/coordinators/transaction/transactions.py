@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from barnabas.coordinators.transaction.records import NOT_STARTED, Transaction, read_key, read_value
+from barnabas.coordinators.transaction.records import NOT_STARTED, Transaction, read_key, read_value_in_steps
 from barnabas.coordinators.transaction.states import TRANSACTION, TransactionState
 from barnabas.kernel.steps import Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -111,16 +111,16 @@ class Transactions:
         transaction = self._by_id.get(transactional_id)
         return 0 if transaction is None else len(transaction.partitions)
 
-    def replay(self, key: bytes, value: bytes | None) -> int:
-        """Takes the next record of the log; one of a type that is not known is left out. Returns how many partitions
-        the record names.
+    def replay(self, key: bytes, value: bytes | None) -> Steps[int]:
+        """Takes the next record of the log, in steps where it is large; one of a type that is not known is left out.
+        Returns how many partitions the record names.
 
         Raises `ProtocolError` for a record that cannot be read: nothing has changed then.
         """
         transactional_id = read_key(key)
         if transactional_id is None:
             return 0
-        transaction = None if value is None else read_value(value)
+        transaction = None if value is None else (yield from read_value_in_steps(value))
         self._take(transactional_id, transaction)
         return 0 if transaction is None else len(transaction.partitions)
 
@@ -128,8 +128,7 @@ class Transactions:
         """As `replay`, of a decision's record that the log has just taken, or a tombstone: what it says is known, and
         very many partitions are not read back. The id is pending until `committed`.
         """
-        before = self._by_id.get(transactional_id)
-        self._pending[transactional_id] = frozenset() if before is None else before.partitions
+        self.reserve(transactional_id)
         self._take(transactional_id, transaction)
         if previous != NO_PRODUCER:
             self._previous[transactional_id] = previous
@@ -147,7 +146,13 @@ class Transactions:
         elif transaction.state in _PREPARED:
             self._prepared[transactional_id] = None
 
+    def reserve(self, transactional_id: str) -> None:
+        """The id is pending although nothing is appended yet: a large record of it is being made."""
+        before = self._by_id.get(transactional_id)
+        self._pending[transactional_id] = frozenset() if before is None else before.partitions
+
     def committed(self, transactional_id: str) -> None:
+        """Ends what `replay_appended` or `reserve` began."""
         self._pending.pop(transactional_id, None)
 
     def needs_producer_id(self, transactional_id: str, expected: Producer | None) -> bool:

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from barnabas.coordinators.transaction.records import Transaction, read_value, transaction_key, transaction_value
 from barnabas.coordinators.transaction.states import TransactionState
 from barnabas.coordinators.transaction.transactions import NO_PRODUCER, Decision, Producer, Transactions
+from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.support.examples import examples
@@ -33,7 +34,7 @@ def in_state(state: TransactionState, *, epoch: int = 3, is_pending: bool = Fals
     if is_pending:
         transactions.replay_appended("x", transaction, NO_PRODUCER)
     else:
-        transactions.replay(transaction_key("x"), transaction_value(transaction))
+        at_once(transactions.replay(transaction_key("x"), transaction_value(transaction)))
     return transactions
 
 
@@ -282,7 +283,7 @@ class Coordinator(RuleBasedStateMachine):
     def loaded(self) -> Transactions:
         loaded = Transactions()
         for name, value in self.log:
-            loaded.replay(transaction_key(name), value)
+            at_once(loaded.replay(transaction_key(name), value))
         return loaded
 
     @invariant()
