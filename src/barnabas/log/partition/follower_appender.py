@@ -87,7 +87,7 @@ class FollowerAppender:
                 self._services.logger.warning("%r: state of a producer differs from the leader's: %s", state, error)
                 continue
             if aborted is not None:
-                self._local_log.index_aborted(segment, aborted)
+                segment.transaction_index.append(aborted)
 
 
 def _base_offset(log_end_offset: int, first_offset: int, last_offset: int) -> int:

@@ -134,7 +134,7 @@ class LeaderAppender:
         if update is not None:
             aborted = state.producers.apply(update, end_offset)
             if aborted is not None:
-                self._local_log.index_aborted(segment, aborted)
+                segment.transaction_index.append(aborted)
         if not self._written.is_queued:
             self._queue()
         return _new_tuple(

@@ -24,7 +24,6 @@ from barnabas.log.producers.producer_snapshots import (
     write_snapshot,
 )
 from barnabas.log.producers.producer_state import ProducerState
-from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.log.segments.segment import Segment
 
 
@@ -130,13 +129,6 @@ class LocalLog:
         self._snapshots.difference_update(snapshots)
         if snapshots:
             self._work.start(self._work.offload_disk(remove_snapshots, self._files, state.directory, snapshots))
-
-    def index_aborted(self, segment: Segment, aborted: AbortedTransaction) -> None:
-        """Notes an aborted transaction. Raises KafkaError when the directory fails."""
-        try:
-            segment.transaction_index.append(aborted)
-        except OSError as error:
-            raise self._state.storage_failed(error) from error
 
     # Snapshots of producers.
 

@@ -143,7 +143,8 @@ class TimeIndex(IndexFile):
 class TransactionIndex:
     """The aborted transactions whose markers are in the segment, in the order of the markers.
 
-    The file comes into being with the first of them. Entries are read at load and kept: there are few.
+    Entries are read at load and kept: there are few. As in the other indexes new ones reach the file with `write`, and
+    the file comes into being with the first of them.
     """
 
     _ENTRY: Final = struct.Struct(">hqqqq")
@@ -154,11 +155,13 @@ class TransactionIndex:
         self.path = path
         self._base_offset = base_offset
         self._entries: list[AbortedTransaction] = []
+        self._written_count = 0
         self._descriptor: int | None = None
 
     def load(self) -> None:
         """Reads the file where there is one. Raises CorruptIndexError."""
         self._entries = []
+        self._written_count = 0
         if not self._files.exists(self.path):
             return
         descriptor = self._open()
@@ -172,6 +175,7 @@ class TransactionIndex:
             if entry.last_offset < self._base_offset:
                 raise CorruptIndexError(f"{self.path} has {entry}, which is before the segment")
             self._entries.append(entry)
+        self._written_count = len(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -180,12 +184,18 @@ class TransactionIndex:
         return iter(self._entries)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Adds an entry, also to the file. Raises ValueError where its marker does not follow the last one's."""
+        """Adds an entry. Raises ValueError where its marker does not follow the last one's."""
         if self._entries and aborted.last_offset <= self._entries[-1].last_offset:
             raise ValueError(f"{aborted} cannot follow {self._entries[-1]} in {self.path}")
-        data = self._ENTRY.pack(self._VERSION, *aborted)
-        write_all(self._files, self._open(), data, len(self._entries) * self._ENTRY.size)
         self._entries.append(aborted)
+
+    def write(self) -> None:
+        """Brings new entries to the file. A failure leaves them to be written again, at the same place."""
+        unwritten = self._entries[self._written_count :]
+        if unwritten:
+            data = b"".join([self._ENTRY.pack(self._VERSION, *entry) for entry in unwritten])
+            write_all(self._files, self._open(), data, self._written_count * self._ENTRY.size)
+            self._written_count = len(self._entries)
 
     def collect(self, from_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that overlap the offsets from `from_offset` up to, not including, `end_offset`.
@@ -203,19 +213,21 @@ class TransactionIndex:
     def truncate_to(self, offset: int) -> None:
         """Drops the entries whose markers are at `offset` or later."""
         kept = [entry for entry in self._entries if entry.last_offset < offset]
-        if len(kept) < len(self._entries):
+        if len(kept) < self._written_count:
             self._files.truncate(self._open(), len(kept) * self._ENTRY.size)
-            self._entries = kept
+            self._written_count = len(kept)
+        self._entries = kept
 
     def clear(self) -> None:
         """Drops everything, also what `load` could not read."""
         self._entries = []
+        self._written_count = 0
         if self._files.exists(self.path):
             self._files.truncate(self._open(), 0)
 
     @property
     def is_open(self) -> bool:
-        """Whether a descriptor is held: that there is a file that was used."""
+        """Whether a descriptor is held: that there is a file that was written or read."""
         return self._descriptor is not None
 
     def descriptor(self) -> int:

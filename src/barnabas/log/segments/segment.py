@@ -222,8 +222,7 @@ class Segment:
         self._cut(self.size_bytes)
         self._written_bytes = self.size_bytes
         self.time_index.append_larger(*self.max_timestamp)
-        self.offset_index.write()
-        self.time_index.write()
+        self._write_indexes()
         return file_bytes - self.size_bytes
 
     def become_inactive(self) -> None:
@@ -231,8 +230,7 @@ class Segment:
         self.write_pending()
         self._forget_recent()
         self.time_index.append_larger(*self.max_timestamp)
-        self.offset_index.write()
-        self.time_index.write()
+        self._write_indexes()
 
     def close(self) -> None:
         """Completes the files and lets go of the descriptors. A clean stop syncs before."""
@@ -376,8 +374,7 @@ class Segment:
     def prepare_sync(self) -> SyncWork:
         """Brings everything to the files, and says what must be synced. The segment stays open until that is done."""
         self.write_pending()
-        self.offset_index.write()
-        self.time_index.write()
+        self._write_indexes()
         descriptors = [self._open(), self.offset_index.descriptor(), self.time_index.descriptor()]
         if self.transaction_index.is_open:
             descriptors.append(self.transaction_index.descriptor())
@@ -457,6 +454,11 @@ class Segment:
         return cut_bytes
 
     # Inside.
+
+    def _write_indexes(self) -> None:
+        self.offset_index.write()
+        self.time_index.write()
+        self.transaction_index.write()
 
     def _open(self) -> int:
         if self._descriptor is None:

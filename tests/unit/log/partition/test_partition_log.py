@@ -178,6 +178,40 @@ def test_readers_see_as_far_as_they_may(with_broker: WithBroker) -> None:
     with_broker(main)
 
 
+def test_nothing_is_opened_for_an_aborted_transaction_before_its_segment_is_complete(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append is on the loop, and a full disk may take a third of a second to make a file."""
+
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        opened: list[str] = []
+        files = type(broker.host.files)
+        open_file = files.open
+
+        def noting(self: Any, path: str, flags: int) -> int:
+            opened.append(Path(path).suffix)
+            return open_file(self, path, flags)
+
+        monkeypatch.setattr(files, "open", noting)
+        for epoch in range(3):
+            send(log, epoch, b"in doubt", is_transactional=True)
+            marker = end_transaction_batch(
+                EndTransactionMarker(ControlRecordType.ABORT, 1), timestamp_ms=1, producer_id=7, producer_epoch=0
+            )
+            log.append_as_leader(marker, 0, origin=AppendOrigin.COORDINATOR)
+        assert ".txnindex" not in opened
+        log.increase_high_watermark(6)
+        aborted = log.read(0, 1000, ReadIsolation.COMMITTED, has_minimum=True).aborted
+        assert aborted is not None
+        assert [each.first_offset for each in aborted] == [0, 2, 4]
+        await log.flush_complete(6)
+        assert opened.count(".txnindex") == 1
+        assert Path(f"{log.directory}/{0:020d}.txnindex").stat().st_size == 3 * 34
+
+    with_broker(main)
+
+
 def test_an_aborted_transaction_is_told_after_a_crash_too(with_broker: WithBroker) -> None:
     async def write(broker: LogBroker) -> None:
         log = broker.log()

@@ -148,6 +148,7 @@ def transactions(tmp_path: Path) -> TransactionIndex:
     index = TransactionIndex(FILES, str(tmp_path / "i.txnindex"), BASE)
     for entry in TRANSACTIONS:
         index.append(entry)
+    index.write()
     index.close()
     index.load()
     return index
@@ -166,6 +167,7 @@ def test_transactions_are_truncated_by_marker(transactions: TransactionIndex) ->
     transactions.append(TRANSACTIONS[2])
     with pytest.raises(ValueError, match="cannot follow"):
         transactions.append(TRANSACTIONS[2])
+    transactions.write()
     transactions.close()
     transactions.load()
     assert list(transactions) == [TRANSACTIONS[0], TRANSACTIONS[2]]
@@ -192,3 +194,37 @@ def test_there_is_no_file_without_transactions(tmp_path: Path) -> None:
     index.clear()
     assert not index.is_open
     assert list(tmp_path.iterdir()) == []
+
+
+def test_transactions_reach_the_file_when_they_are_written_and_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "i.txnindex"
+    index = TransactionIndex(FILES, str(path), BASE)
+    index.append(TRANSACTIONS[0])
+    index.append(TRANSACTIONS[1])
+    assert not path.exists()
+    assert index.collect(BASE, BASE + 99) == (TRANSACTIONS[:2], False)
+    index.truncate_to(BASE + 20)  # what is not written yet
+    assert not path.exists()
+    index.write()
+    index.append(TRANSACTIONS[1])
+    index.write()
+    index.append(TRANSACTIONS[2])
+    index.truncate_to(BASE + 20)  # what is, and what is not
+    assert list(read_back(index)) == TRANSACTIONS[:1]
+    index.append(TRANSACTIONS[2])
+    index.write()
+    index.write()
+    assert list(read_back(index)) == [TRANSACTIONS[0], TRANSACTIONS[2]]
+    index.clear()
+    index.append(TRANSACTIONS[1])
+    index.write()
+    assert list(read_back(index)) == TRANSACTIONS[1:2]
+    index.close()
+
+
+def read_back(index: TransactionIndex) -> TransactionIndex:
+    """What is in its file."""
+    read = TransactionIndex(FILES, index.path, BASE)
+    read.load()
+    read.close()
+    return read
