@@ -140,8 +140,8 @@ class TransactionCoordinator:
         await self._runtime.stop()
         await self._markers.stop()
         await self._completions.stop()
-        for task in tuple(self._under_way):
-            task.cancel()
+        for request in tuple(self._under_way):
+            request.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
         self._metrics.remove()
 
