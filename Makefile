@@ -19,6 +19,8 @@ SIMULATION_SEEDS ?= 500
 SIMULATIONS ?= tests/simulation
 # For each target of the fuzzer.
 FUZZ_SECONDS ?= 60
+# Not empty where `make simulate` comes next: its simulations are not run with the first seeds before.
+SIMULATES_NEXT ?=
 # Tests run in as many processes as there are cores; what measures time runs alone.
 TEST_PROCESSES ?= auto
 # Of test-interop, whole files of tests each; 0 is one after the other.
@@ -30,6 +32,11 @@ FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.p
 WAITS := $(addprefix tests/cluster/test_,controller_move.py exactly_once.py kafka_streams.py large_requests.py \
 	offsets_topic_deleted.py preferred_leaders.py replication_throttle.py stalled_directory.py supervisor.py \
 	unclean_election.py up_failures.py)
+
+# What make test and make simulate both run.
+SIMULATED_TWICE := $(addprefix --deselect=tests/simulation/test_,cluster_plans.py::test_a_cluster_keeps_its_promises_under_each_plan \
+	readers.py::test_readers_process_and_commit_exactly_what_they_mean_to \
+	readers.py::test_the_readers_have_met_everything_that_is_to_be_survived)
 
 BASE := $(VENV)/.base-installed
 TEST := $(VENV)/.test-installed
@@ -82,9 +89,9 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 
 .PHONY: test
 test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 8 minutes on 2 cores)
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal tests/unit tests/fuzz tests/simulation
+	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
-	@$(BIN)/pytest -m alone tests/cluster
+	@$(BIN)/pytest -m alone $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
