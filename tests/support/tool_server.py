@@ -29,7 +29,8 @@ import pyspark
 from tests.support.java import java
 
 _SOURCE = Path(__file__).with_name("ToolServer.java")
-_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_COMPILER = "org.codehaus.janino.SimpleCompiler"
+_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
 _OWN_JVM = tuple(f"org.apache.kafka.tools.{name}" for name in ("Verifiable", "ReplicaVerificationTool"))
 _CLEANING_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
@@ -51,11 +52,10 @@ class ToolServer:
         jars = Path(pyspark.__file__).parent / "jars"
         compiler = [*jars.glob("janino-*.jar"), *jars.glob("commons-compiler-*.jar")]
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # until `close`
+        paths = os.pathsep.join(map(str, [class_path, *compiler]))
+        command = [str(java().executable), *_OPTIONS, *options, "-cp", paths, _COMPILER, str(_SOURCE), "ToolServer"]
         self._process = subprocess.Popen(
-            [
-                *(java().executable, *_OPTIONS, *options, "-cp", os.pathsep.join(map(str, [class_path, *compiler]))),
-                *("org.codehaus.janino.SimpleCompiler", _SOURCE, "ToolServer"),
-            ],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
