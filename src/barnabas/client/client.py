@@ -17,6 +17,7 @@ from barnabas.client.versions import VERSIONS
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
+from barnabas.link.connector import Connector
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.link.limits import LinkLimits
 from barnabas.wire.errors import KafkaError
@@ -60,7 +61,9 @@ class Client:
             from barnabas.link.tls import TlsEnd
 
             tls = TlsEnd(settings.tls, Handshakes(host.loop, self.timers, host.offload))
-        self.connections = Connections(context, host.random, settings.client_id, settings.outgoing, login, tls)
+        self.connections = Connections(
+            Connector(context, host.random, settings.client_id, settings.outgoing, login, tls)
+        )
         self.metadata = Metadata(host, self.timers, self.connections, settings, logger)
         self._silent: dict[int, float] = {}
         """Brokers that have owed an answer for too long, and until when they are asked only after all others."""

@@ -12,13 +12,8 @@ from barnabas.client.errors import ClientClosedError
 from barnabas.link.outgoing import Outgoing
 
 if TYPE_CHECKING:
-    import random
-
     from barnabas.client.cluster import BrokerNode
-    from barnabas.link.connection import LinkContext
-    from barnabas.link.login import LinkLogin
-    from barnabas.link.outgoing import OutgoingSettings
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.connector import Connector
 
 Lane = NewType("Lane", int)
 METADATA_LANE = Lane(0)
@@ -27,21 +22,8 @@ METADATA_LANE = Lane(0)
 class Connections:
     """Makes connections when they are asked for. As many as brokers times lanes, besides those to bootstrap servers."""
 
-    def __init__(
-        self,
-        context: LinkContext,
-        random: random.Random,
-        client_id: str,
-        settings: OutgoingSettings,
-        login: LinkLogin | None = None,
-        tls: TlsEnd | None = None,
-    ) -> None:
-        self._login = login
-        self._tls = tls
-        self._context = context
-        self._random = random
-        self._client_id = client_id
-        self._settings = settings
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
         self._made: dict[tuple[Lane, str, int], Outgoing] = {}
         self._places: dict[tuple[Lane, int], tuple[str, int]] = {}
         self._lanes = int(METADATA_LANE)
@@ -68,17 +50,7 @@ class Connections:
         key = (lane, host, port)
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = Outgoing(
-                self._context,
-                self._random,
-                host,
-                port,
-                client_id=self._client_id,
-                settings=self._settings,
-                learns_versions=True,
-                login=self._login,
-                tls=self._tls,
-            )
+            found = self._made[key] = self._connector.connect(host, port, learns_versions=True)
         return found
 
     @property

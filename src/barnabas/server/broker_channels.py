@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
-from barnabas.link.connection import LinkContext
+from barnabas.link.connector import Connector
 from barnabas.link.errors import ConnectionLostError, UnsupportedVersionError
-from barnabas.link.login import LinkLogin
-from barnabas.link.outgoing import Outgoing, OutgoingSettings
+from barnabas.link.outgoing import Outgoing
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import (
@@ -22,9 +20,6 @@ from barnabas.wire.messages import (
 )
 from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.link.tls import TlsEnd
-
 _VERIFYING_VERSIONS: Final = (4, 5)
 """Of AddPartitionsToTxn, which may only ask."""
 
@@ -34,27 +29,17 @@ class BrokerChannels:
 
     def __init__(
         self,
+        connector: Connector,
         *,
-        context: LinkContext,
-        random: random.Random,
         metadata: MetadataCache,
         listener_name: str,
-        client_id: str,
         request_timeout_ms: float,
-        settings: OutgoingSettings,
-        login: LinkLogin | None = None,
-        tls: TlsEnd | None = None,
     ) -> None:
         """`listener_name` is where brokers are reached (inter.broker.listener.name)."""
-        self._context = context
-        self._random = random
+        self._connector = connector
         self._metadata = metadata
         self._listener_name = listener_name
-        self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
-        self._settings = settings
-        self._login = login
-        self._tls = tls
         self._outgoing: dict[int, tuple[Node, Outgoing]] = {}
         self._is_closed = False
         metadata.add_listener(self._note_change)
@@ -88,17 +73,7 @@ class BrokerChannels:
         if known is None or known[0] != node:
             if known is not None:
                 known[1].close()
-            outgoing = Outgoing(
-                self._context,
-                self._random,
-                node.host,
-                node.port,
-                client_id=self._client_id,
-                settings=self._settings,
-                login=self._login,
-                tls=self._tls,
-                learns_versions=True,
-            )
+            outgoing = self._connector.connect(node.host, node.port, learns_versions=True)
             known = self._outgoing[broker_id] = (node, outgoing)
         return known[1]
 

@@ -29,6 +29,7 @@ from barnabas.leader.isr_changes import IsrChanges
 from barnabas.leader.partition import Partition
 from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.link.connection import LinkContext
+from barnabas.link.connector import Connector
 from barnabas.link.handshakes import Handshakes
 from barnabas.link.limits import LinkLimits
 from barnabas.link.login import LinkLogin
@@ -342,17 +343,23 @@ class BrokerComponents:
         settings = take(LifecycleSettings, self.config.values)
         return ControllerChannel(
             name,
-            context=self._links,
-            random=self.shared.host.random,
+            self._connector(self.config.listeners.for_controller),
             metadata=self.metadata_cache,
             listener_name=self.config.listeners.for_controller,
-            client_id=str(self.identity.broker_id),
             request_timeout_ms=settings.request_timeout_ms,
-            settings=outgoing_settings(self.config),
             logger=self.shared.logs.logger("kafka.server.NodeToControllerChannelManager"),
             learns_versions=learns_versions,
-            login=self._login_at(self.config.listeners.for_controller),
-            tls=self._tls_at(self.config.listeners.for_controller),
+        )
+
+    def _connector(self, listener_name: str) -> Connector:
+        """How others' listeners of that name are reached, from which this broker logs in as itself."""
+        return Connector(
+            self._links,
+            self.shared.host.random,
+            str(self.identity.broker_id),
+            outgoing_settings(self.config),
+            self._login_at(listener_name),
+            self._tls_at(listener_name),
         )
 
     def _login_at(self, listener_name: str) -> LinkLogin | None:
@@ -366,15 +373,10 @@ class BrokerComponents:
 
     def _channels_to_brokers(self) -> BrokerChannels:
         return BrokerChannels(
-            context=self._links,
-            random=self.shared.host.random,
+            self._connector(self.config.listeners.inter_broker),
             metadata=self.metadata_cache,
             listener_name=self.config.listeners.inter_broker,
-            client_id=str(self.identity.broker_id),
             request_timeout_ms=self.config.values["request.timeout.ms"],
-            settings=outgoing_settings(self.config),
-            login=self._login_at(self.config.listeners.inter_broker),
-            tls=self._tls_at(self.config.listeners.inter_broker),
         )
 
     def _coordinators(self) -> CoordinatorComponents:
@@ -424,13 +426,7 @@ class BrokerComponents:
             metadata_cache=self.metadata_cache,
             inter_broker_listener_name=self.config.listeners.inter_broker,
             isr_changes=self._isr_changes(),
-            connections=BrokerLinks(
-                self._links,
-                shared.host.random,
-                outgoing_settings(self.config),
-                self._login_at(self.config.listeners.inter_broker),
-                self._tls_at(self.config.listeners.inter_broker),
-            ),
+            connections=BrokerLinks(self._connector(self.config.listeners.inter_broker)),
             broker_epoch=self.broker_epoch,
             protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
             follower_quota=self.storage.throttles.follower,
@@ -484,15 +480,7 @@ class BrokerComponents:
     def _controller(self) -> Controller:
         values, listeners = self.config.values, self.config.listeners
         shared = self.shared
-        links = ControlLinks(
-            self._links,
-            shared.host.random,
-            outgoing_settings(self.config),
-            str(self.identity.broker_id),
-            shared.steps,
-            self._login_at(listeners.for_controller),
-            self._tls_at(listeners.for_controller),
-        )
+        links = ControlLinks(self._connector(listeners.for_controller), shared.steps)
         settings = ControllerSettings(
             broker_id=self.identity.broker_id,
             inter_broker_listener_name=listeners.inter_broker,

@@ -9,21 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
-from barnabas.link.connection import LinkContext
+from barnabas.link.connector import Connector
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError
-from barnabas.link.login import LinkLogin
-from barnabas.link.outgoing import Outgoing, OutgoingSettings
+from barnabas.link.outgoing import Outgoing
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from barnabas.link.tls import TlsEnd
 
 _RETRY_PAUSE_MS: Final = 50.0
 _Attempt = Callable[[Outgoing, float], Awaitable[Any]]
@@ -35,39 +30,30 @@ class ControllerChannel:
     def __init__(
         self,
         name: str,
+        connector: Connector,
         *,
-        context: LinkContext,
-        random: random.Random,
         metadata: MetadataCache,
         listener_name: str,
-        client_id: str,
         request_timeout_ms: float,
-        settings: OutgoingSettings,
         logger: logging.Logger,
         learns_versions: bool = False,
-        login: LinkLogin | None = None,
-        tls: TlsEnd | None = None,
     ) -> None:
         """`name` is what log lines call the purpose; `listener_name` is where controllers are reached.
 
         `send_in_version` needs `learns_versions`.
         """
         self._name = name
-        self._context = context
-        self._random = random
+        self._loop = connector.context.loop
+        self._connector = connector
         self._metadata = metadata
         self._listener_name = listener_name
-        self._client_id = client_id
         self._request_timeout_ms = request_timeout_ms
-        self._settings = settings
-        self._login = login
-        self._tls = tls
         self._logger = logger
         self._learns_versions = learns_versions
         self._node: Node | None = None
         self._outgoing: Outgoing | None = None
         self._closed = False
-        self._controller_changed: asyncio.Future[None] = context.loop.create_future()
+        self._controller_changed: asyncio.Future[None] = self._loop.create_future()
         metadata.add_listener(self._note_change)
 
     async def send(self, message: Any, version: int, timeout_ms: float | None = None) -> Any:
@@ -96,7 +82,7 @@ class ControllerChannel:
         return found
 
     async def _send(self, attempt: _Attempt, timeout_ms: float | None) -> Any:
-        loop = self._context.loop
+        loop = self._loop
         limit_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
         deadline = loop.time() + limit_ms / 1000
         reason: object = "it was never asked"
@@ -142,17 +128,7 @@ class ControllerChannel:
             if node is not None:
                 self._logger.info("%s: the controller is broker %d at %s:%d", self._name, node.broker_id, *node[1:3])
         if self._outgoing is None and node is not None:
-            self._outgoing = Outgoing(
-                self._context,
-                self._random,
-                node.host,
-                node.port,
-                client_id=self._client_id,
-                settings=self._settings,
-                login=self._login,
-                tls=self._tls,
-                learns_versions=self._learns_versions,
-            )
+            self._outgoing = self._connector.connect(node.host, node.port, learns_versions=self._learns_versions)
             if self._closed:
                 self._outgoing.close()
         return self._outgoing
@@ -167,4 +143,4 @@ class ControllerChannel:
         if change.controller_changed:
             if not self._controller_changed.done():
                 self._controller_changed.set_result(None)
-            self._controller_changed = self._context.loop.create_future()
+            self._controller_changed = self._loop.create_future()

@@ -13,9 +13,9 @@ from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
+from barnabas.link.connector import Connector
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError, UnsupportedVersionError
 from barnabas.link.limits import LinkLimits
-from barnabas.link.outgoing import OutgoingSettings
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.testing.simulated_host import Main
 from barnabas.testing.simulation import Simulation, simulation_seeds
@@ -100,13 +100,10 @@ def channel_on(host: Host, *, learns_versions: bool = False) -> tuple[Controller
     cache = MetadataCache(9, logger)
     channel = ControllerChannel(
         "test",
-        context=LinkContext.of(host.loop, Timers(host.loop), LinkLimits(), logger),
-        random=host.random,
+        Connector(LinkContext.of(host.loop, Timers(host.loop), LinkLimits(), logger), host.random, "9"),
         metadata=cache,
         listener_name="PLAINTEXT",
-        client_id="9",
         request_timeout_ms=2_000,
-        settings=OutgoingSettings(),
         logger=logger,
         learns_versions=learns_versions,
     )
