@@ -41,7 +41,9 @@ from tests.support.apache_kafka import (
     ApacheKafkaBroker,
     apache_kafka_broker,
     run_tool,
+    tool_run,
 )
+from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 from tests.unit.coordination.client_suite import client_of
 
@@ -177,11 +179,15 @@ def test_kafka_takes_up_a_topic_a_config_and_a_reassignment_that_we_write(
                     await asyncio.sleep(0.02)
             state = topics.PartitionState.decode((await client.get_data(states[0])).data, states[0])
             assert (state.leader, state.isr) == (0, (0,))
-            server = ["--bootstrap-server", kafka.address]
-            described = await asyncio.to_thread(run_tool, TOPIC_COMMAND, [*server, "--describe", "--topic", topic])
-            assert f"TopicId: {topic_id}" in described
-            assert "PartitionCount: 2" in described
-            assert "retention.ms=123456" in described
+            describe = ["--bootstrap-server", kafka.address, "--describe", "--topic", topic]
+            expected = (f"TopicId: {topic_id}", "PartitionCount: 2", "retention.ms=123456")
+
+            def is_described() -> bool:
+                """Once the broker has been told of the topic, and of its config."""
+                said = tool_run(TOPIC_COMMAND, describe).output
+                return all(text in said for text in expected)
+
+            await asyncio.to_thread(wait_until, is_described, f"{topic} is described with {expected}", 20)
             # A reassignment to where the replicas are is done at once: Kafka removes what it has read and carried out.
             wanted = admin.Reassignment({TopicPartition(topic, 0): (0,)})
             await client.create(admin.REASSIGN_PARTITIONS_PATH, wanted.encode())
@@ -217,9 +223,16 @@ def test_kafka_takes_up_acls_that_we_write(
                 acls.encode_acl_change(resource),
                 mode=CreateMode.PERSISTENT_SEQUENTIAL,
             )
-            listed = await asyncio.to_thread(run_tool, ACL_COMMAND, ["--bootstrap-server", kafka.address, "--list"])
-            assert "resourceType=GROUP, name=ours, patternType=PREFIXED" in listed
-            assert "principal=User:carol, host=*, operation=DESCRIBE, permissionType=ALLOW" in listed
+            expected = (
+                "resourceType=GROUP, name=ours, patternType=PREFIXED",
+                "principal=User:carol, host=*, operation=DESCRIBE, permissionType=ALLOW",
+            )
+
+            def is_listed() -> bool:
+                said = run_tool(ACL_COMMAND, ["--bootstrap-server", kafka.address, "--list"])
+                return all(text in said for text in expected)
+
+            await asyncio.to_thread(wait_until, is_listed, f"{expected} is listed", 20)
 
     run(scenario())
 
@@ -253,11 +266,11 @@ def test_kafka_and_we_change_the_same_acls(
                 ((deleted,),) = await store.delete([mine._replace(entry=AccessControlEntryFilter("User:dave"))])
                 assert deleted == AclDeletion(AclBinding(pattern, kafkas))
                 # Kafka hears of it from the announcement, soon.
-                listed = ""
-                for _ in range(20):
-                    listed = await tool("--list", *named)
-                    if "User:dave" not in listed:
-                        break
+                listing = ["--bootstrap-server", kafka.address, "--list", *named]
+                await asyncio.to_thread(
+                    wait_until, lambda: "User:dave" not in run_tool(ACL_COMMAND, listing), "Kafka has heard of it", 20
+                )
+                listed = await tool("--list", *named)
                 assert "principal=User:carol, host=10.0.0.1, operation=DESCRIBE, permissionType=ALLOW" in listed
                 assert "User:dave" not in listed
                 await tool("--remove", "--force", *named)

@@ -13,9 +13,10 @@ from typing import Final
 from tests.support.apache_kafka import ToolRun, tool_run
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, apache_kafka_cluster
 from tests.support.broker_process import BrokerCluster, broker_cluster
+from tests.support.waiting import wait_until
 
 BROKERS: Final = 3
-ATTEMPTS: Final = 10
+PATIENCE_SECONDS: Final = 15.0
 _ASKING: Final = frozenset({"--describe", "--list"})
 Command = tuple[str, ...]
 """The main class, and its arguments but for `--bootstrap-server`."""
@@ -74,10 +75,16 @@ class TwoClusters:
         """
         found = []
         for command in commands:
-            attempts = ATTEMPTS if _ASKING.intersection(command) else 1
             ours, theirs = self.run(command)
-            while (attempts := attempts - 1) and ours.only(shown) != theirs.only(shown):
-                ours, theirs = self.run(command)
+
+            def are_alike() -> bool:
+                nonlocal ours, theirs
+                ours, theirs = self.run(command)  # noqa: B023
+                return ours.only(shown) == theirs.only(shown)
+
+            if ours.only(shown) != theirs.only(shown) and _ASKING.intersection(command):
+                with contextlib.suppress(TimeoutError):
+                    wait_until(are_alike, "both say the same", PATIENCE_SECONDS)
             if ours.only(shown) != theirs.only(shown):
                 found.append(f"{' '.join(command)}\n  ours:   {ours.only(shown)}\n  theirs: {theirs.only(shown)}")
         return found
