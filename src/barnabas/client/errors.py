@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas.wire.errors import ErrorCode, KafkaError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from barnabas.client.records import OffsetAndMetadata
-    from barnabas.wire.errors import ErrorCode
     from barnabas.wire.topics import TopicPartition
 
 
@@ -58,6 +59,13 @@ class TransactionInDoubtError(ClientError):
     """Whether the transaction was committed is not known: another instance has to `begin`, which completes what was
     decided, and to look at what the transaction has written, such as the offset of a group.
     """
+
+
+class RecordTooLargeError(KafkaError):
+    """A record is larger than any batch may be, of which it would be the only one: MESSAGE_TOO_LARGE."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, detail)
 
 
 class BufferFullError(ClientTimeoutError):

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Protocol, Self, cast
 
 from barnabas.client.batches import PartitionQueue, ProducerIdentity
-from barnabas.client.errors import BufferFullError, ClientClosedError
+from barnabas.client.errors import BufferFullError, ClientClosedError, RecordTooLargeError
 from barnabas.client.partitioners import StickyPartitioner, partition_of_key, partitions_of_keys
 from barnabas.client.producer_sender import NodeSender
 from barnabas.client.settings import ProducerSettings
@@ -259,10 +259,9 @@ class Producer:
             limit = f"buffer.memory (buffer_bytes_max={settings.buffer_bytes_max})"
         else:
             limit = f"max.request.size (request_bytes_max={settings.request_bytes_max})"
-        return KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE,
+        return RecordTooLargeError(
             f"a record of {size_bytes} bytes is larger than the producer's {limit} allows; raise that, and "
-            f"max.message.bytes of topic {topic} where it is less",
+            f"max.message.bytes of topic {topic} where it is less"
         )
 
     def _take(self, record: ProducerRecord, topic: TopicInfo, size_bytes: int) -> asyncio.Future[RecordMetadata]:

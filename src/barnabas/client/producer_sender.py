@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.client import Doubt
+from barnabas.client.errors import RecordTooLargeError
 from barnabas.client.versions import VERSIONS
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
@@ -274,6 +275,8 @@ class NodeSender:
                 self._client.metadata.learn_leader(queue.partition, leader.leader_id, leader.leader_epoch)
             self._client.metadata.request_update()
             self._again(queue, batch, is_uncertain=code not in _SURELY_NOT_WRITTEN)
+        elif code in _TOO_LARGE and batch.record_count == 1:
+            self._give_up(queue, batch, RecordTooLargeError(detail))
         else:
             self._give_up(queue, batch, KafkaError(code, detail))
 
