@@ -219,14 +219,12 @@ class StateDirectory:
         """
         state_id, warnings = self.check_definition(pipeline)
         warnings += self.check_identity(pipeline, identity)
+        has_sent = False
         if not self.has_batches():
             # Nothing was ever computed from it, so that it counts for nothing.
             shutil.rmtree(self.directory / "checkpoints", ignore_errors=True)
-            if self._has_sent_batches():
-                shutil.rmtree(self.directory / "outbox", ignore_errors=True)
-                shutil.rmtree(self.table_notes, ignore_errors=True)
-                state_id = None
-        state_id = state_id or uuid.uuid4().hex
+            has_sent = self._has_sent_batches()
+        state_id = uuid.uuid4().hex if has_sent or state_id is None else state_id
         content = {
             "version": STATE_VERSION,
             "id": state_id,
@@ -235,6 +233,10 @@ class StateDirectory:
             "definition": definition_of(pipeline),
         }
         write_json(self._definition_path, content)
+        if has_sent:
+            # Not before there is another id: what was sent under this one is known by it.
+            shutil.rmtree(self.directory / "outbox", ignore_errors=True)
+            shutil.rmtree(self.table_notes, ignore_errors=True)
         return state_id, warnings
 
     def has_batches(self) -> bool:

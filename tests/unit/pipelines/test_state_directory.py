@@ -142,6 +142,25 @@ def test_a_recomputation_has_an_id_of_its_own_once_batches_were_sent(
     assert not note.exists()
 
 
+def test_a_run_that_is_killed_while_it_takes_another_id_has_not_forgotten_that_batches_were_sent(
+    pipeline: Pipeline, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the note of what was sent it would go on under the former id, whose group knows more batches than it."""
+    first, _ = state.take_definition(pipeline, IDENTITY)
+    note = state.outbox("by_day") / SENT_NOTE
+    note.parent.mkdir(parents=True)
+    note.write_text('{"next_batch": 3}')
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state_directory, "write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            state.take_definition(pipeline, IDENTITY)
+    assert state.take_definition(pipeline, IDENTITY)[0] != first
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
