@@ -13,6 +13,9 @@ What a batch passes, with a crash possible between any two:
 
 The offset decides. `sent.json` only says that there must be one: groups expire, and without it a vanished offset could
 not be told from a group that never had one. So an offset is committed before the first batch is sent.
+
+The offset's metadata is the fingerprint of the batch before it. Two copies of a state make batches of the same numbers
+of other records: what the other copy has sent must not be taken for this one's.
 """
 
 from __future__ import annotations
@@ -24,12 +27,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from barnabas.pipelines.durable_files import write_json
-from barnabas.pipelines.staged_batches import StagedBatch, StagedBatches
+from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError, StagedBatches
 from barnabas.pipelines.state_directory import SENT_NOTE, BatchesDone
 
 
 class OutboxError(Exception):
     """The outbox and its topics do not fit together: what is wrong, and what to do, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the group says: the next batch to be sent, and the fingerprint of the one before it; that is empty where
+    nothing was sent, and where somebody else has set the offset.
+    """
+
+    next_batch: int
+    fingerprint: str = ""
 
 
 class OutboxPort(Protocol):
@@ -40,14 +53,14 @@ class OutboxPort(Protocol):
         """The group whose offsets tell what was sent."""
         ...
 
-    def open(self) -> int | None:
-        """Ends what a former sender has begun, fences it, and returns the next batch that the group's offset says is to
-        be sent; None where the group has no offset.
+    def open(self) -> Sent | None:
+        """Ends what a former sender has begun, fences it, and returns what the group's offset says; None where the
+        group has no offset.
         """
         ...
 
-    def send(self, batch: StagedBatch | None, next_batch: int) -> None:
-        """Sends the records of a batch, and commits the offset with them; all of it, once, or nothing."""
+    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
+        """Sends the records of a batch, and commits `sent` with them; all of it, once, or nothing."""
         ...
 
 
@@ -62,26 +75,47 @@ class SentNote:
     next_batch: int
     topic_ids: Mapping[str, str]
     begin_at: int | None = None
+    fingerprint: str = ""
 
 
-def settle(note: SentNote | None, offset: int | None, done: BatchesDone, topic_ids: Mapping[str, str]) -> int | None:
-    """The next batch to be sent, by what the state's note and the group say; None where the group is to be begun.
+def settle(
+    note: SentNote | None,
+    sent: Sent | None,
+    done: BatchesDone,
+    topic_ids: Mapping[str, str],
+    staged: str | None = None,
+) -> Sent | None:
+    """What was sent, by what the state's note and the group say; None where the group is to be begun. `staged` is the
+    fingerprint of the batch that the group says was sent last, if it is staged here; empty where that is damaged.
 
     Raises OutboxError, with what is wrong, where nobody can tell which batches were sent.
     """
-    if offset is None:
+    if sent is None:
         if note is None or _are_others(note.topic_ids, topic_ids):
             return None
         if note.begin_at is not None:
-            return note.begin_at
+            return Sent(note.begin_at)
         raise OutboxError(f"has no offset any more, and said before that batch {note.next_batch} is the next")
-    if offset > done.begun + 1:
+    if sent.next_batch > done.begun + 1:
         raise OutboxError(
-            f"says that batch {offset - 1} was sent, and the state knows of none after {done.begun}, as with an older "
-            "copy"
+            f"says that batch {sent.next_batch - 1} was sent, and the state knows of none after {done.begun}, as with "
+            "an older copy"
         )
+    if note is not None and note.begin_at is not None:
+        return Sent(max(note.begin_at, note.next_batch, sent.next_batch))
+    if _is_of_another_copy(note, sent, staged):
+        raise OutboxError(f"says that batch {sent.next_batch - 1} was sent by another copy of this state")
     # A group that somebody has set back does not undo what was noted.
-    return offset if note is None else max(offset, note.next_batch)
+    return sent if note is None or sent.next_batch >= note.next_batch else Sent(note.next_batch, note.fingerprint)
+
+
+def _is_of_another_copy(note: SentNote | None, sent: Sent, staged: str | None) -> bool:
+    """Whether the batch before the offset is none that was sent from here. A batch stays staged until it is noted."""
+    if not sent.fingerprint or (note is not None and sent.next_batch < note.next_batch):
+        return False
+    if note is not None and sent.next_batch == note.next_batch:
+        return note.fingerprint not in {"", sent.fingerprint}
+    return staged not in {"", sent.fingerprint} and (note is not None or staged is not None)
 
 
 def _are_others(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
@@ -105,17 +139,19 @@ class Outbox:
         """Finds out which batches were sent, and makes sure that later runs can; nothing of another sender comes after
         this. `done` is what Spark's checkpoint says. Raises OutboxError, and what the port raises.
         """
-        note = self._read_note()
+        note = self.read_note()
+        told = self._port.open()
+        staged = None if told is None else self._fingerprint(told.next_batch - 1)
         try:
-            next_batch = settle(note, self._port.open(), done, self._topic_ids)
+            sent = settle(note, told, done, self._topic_ids, staged)
         except OutboxError as error:
-            raise OutboxError(f"group {self._port.group_id} {error}: {self._remedy(note, done)}") from None
-        if next_batch is None:
-            next_batch = done.finished + 1
+            raise OutboxError(f"group {self._port.group_id} {error}: {self._remedy(note, told, done)}") from None
+        if sent is None:
+            sent = Sent(done.finished + 1)
         # Also where nothing has changed: groups expire by the time of their last commit.
-        self._port.send(None, next_batch)
-        self._take_note(next_batch)
-        self.staged.tidy(next_batch)
+        self._port.send(None, sent)
+        self._take(sent)
+        self.staged.tidy(sent.next_batch)
 
     def is_sent(self, batch_id: int) -> bool:
         """Whether the batch is in the topics, for good."""
@@ -136,19 +172,14 @@ class Outbox:
         if batch.batch_id < self._known:
             raise RuntimeError(f"batch {batch.batch_id} was sent before")
         if batch.record_count:
-            self._port.send(batch, batch.batch_id + 1)
-            self._take_note(batch.batch_id + 1)
+            sent = Sent(batch.batch_id + 1, batch.fingerprint)
+            self._port.send(batch, sent)
+            self._take(sent)
         self.staged.remove(batch.batch_id)
 
-    # Inside.
+    # The note.
 
-    @property
-    def _known(self) -> int:
-        if self._next_batch is None:
-            raise RuntimeError("the outbox was not opened")
-        return self._next_batch
-
-    def _read_note(self) -> SentNote | None:
+    def read_note(self) -> SentNote | None:
         """None where there is none, and where it is that of another state, whose batches have the same numbers."""
         try:
             content: Any = json.loads((self.directory / SENT_NOTE).read_text(encoding="utf-8"))
@@ -158,6 +189,7 @@ class Outbox:
                 int(content["next_batch"]),
                 dict(content["topic_ids"]),
                 None if begin_at is None else int(begin_at),
+                str(content.get("fingerprint", "")),
             )
         except FileNotFoundError:
             return None
@@ -165,21 +197,52 @@ class Outbox:
             raise OutboxError(f"{self.directory / SENT_NOTE} cannot be understood ({error!r}): restore it") from error
         return note if note.state_id == self._state_id else None
 
-    def _take_note(self, next_batch: int) -> None:
+    def write_note(self, note: SentNote) -> None:
+        """It is on the disk when this returns."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        content = {"state_id": self._state_id, "next_batch": next_batch, "topic_ids": self._topic_ids}
+        content = {
+            "state_id": note.state_id,
+            "next_batch": note.next_batch,
+            "fingerprint": note.fingerprint,
+            "topic_ids": dict(note.topic_ids),
+        }
         write_json(self.directory / SENT_NOTE, content)
-        self._next_batch = next_batch
 
-    def _remedy(self, note: SentNote | None, done: BatchesDone) -> str:
+    # Inside.
+
+    @property
+    def _known(self) -> int:
+        if self._next_batch is None:
+            raise RuntimeError("the outbox was not opened")
+        return self._next_batch
+
+    def _take(self, sent: Sent) -> None:
+        note = SentNote(self._state_id, sent.next_batch, self._topic_ids, fingerprint=sent.fingerprint)
+        self.write_note(note)
+        self._next_batch = sent.next_batch
+
+    def _fingerprint(self, batch_id: int) -> str | None:
+        try:
+            batch = self.staged.find(batch_id)
+        except StagedBatchError:
+            return ""
+        return None if batch is None else batch.fingerprint
+
+    def _remedy(self, note: SentNote | None, told: Sent | None, done: BatchesDone) -> str:
+        again = "compute everything again under a new state and into new topics"
+        if told is not None and told.next_batch <= done.begun + 1:
+            return f"go on with that copy, or {again}"
         if note is None or done.begun < note.next_batch - 1:
-            return "restore the state of that time, or compute everything again under a new state and into new topics"
-        path, batch_id = self.directory / SENT_NOTE, note.next_batch
-        staged = self.directory / f"batch-{batch_id}"
-        if not staged.exists():
-            return f"if this state is no older copy, remove {path} and run it again: no batch was cut short"
+            return f"restore the state of that time, or {again}"
+        path, batch_id = f"{self.directory}/{SENT_NOTE}", max(note.next_batch, done.begun)
+        if self._fingerprint(batch_id) is None:
+            # What was sent and is not noted would be staged yet.
+            return (
+                f'if this state is no older copy, add "begin_at": {note.next_batch} to {path} and run it again: no '
+                "batch was cut short"
+            )
         topics = " and ".join(self._topic_ids) or "the topic"
         return (
-            f'see whether {topics} has the records in {staged}, add "begin_at": {batch_id + 1} to {path} if so, or '
-            f'"begin_at": {batch_id} if not, and run it again'
+            f"see whether {topics} has the records in {self.directory}/batch-{batch_id}, add "
+            f'"begin_at": {batch_id + 1} to {path} if so, or "begin_at": {batch_id} if not, and run it again'
         )

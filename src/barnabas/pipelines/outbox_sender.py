@@ -11,8 +11,7 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
-import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.client import Client
@@ -21,6 +20,7 @@ from barnabas.client.errors import (
     ClientError,
     ClientTimeoutError,
     ProducerFencedError,
+    RecordTooLargeError,
     TransactionFailedError,
 )
 from barnabas.client.group_coordinator import GroupCoordinator
@@ -28,10 +28,12 @@ from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import ClientSettings, ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
+from barnabas.pipelines.outbox import Sent
 from barnabas.pipelines.sources import ROW_BYTES_MAX
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError, StagedRecords
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -161,6 +163,15 @@ class OutboxSenders:
 
         run(work, name="outbox")
 
+    def now_ms(self) -> int:
+        """The time of day."""
+        return 0 if self._client is None else self._client.host.clock.time_ms()
+
+    def gone(self, topics: Iterable[str]) -> list[str]:
+        """Those that the brokers say there are none of."""
+        known = {} if self._client is None else self._client.cluster.topics
+        return [topic for topic in topics if topic in known and not known[topic].partitions]
+
     async def _work(self, host: RealHost) -> None:
         self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         self._client = Client(host, self._settings, _LOGGER)
@@ -208,11 +219,13 @@ class QuerySender:
         self._batch_bytes = _BATCH_BYTES
         self._timeout_ms = TRANSACTION_MS_MIN
         self._timeout_ms_max = TRANSACTION_MS_MAX
-        self._next_batch: int | None = None
+        self._sent: Sent | None = None
+        """What the offset says, as far as we know."""
+        self._taken_by_another: PipelineError | None = None
         self._is_begun = False
         """Whether a transaction of the producer may be open: what is in it must not be committed with anything else."""
-        self._began_at = 0.0
-        """When the last transaction began, by the wall clock: that goes on while a machine sleeps."""
+        self._overdue_ms = 0
+        """When the last transaction was to be over, by the wall clock: that goes on while a machine sleeps."""
         self._lock = asyncio.Lock()
 
     @property
@@ -220,43 +233,55 @@ class QuerySender:
         """The group whose offsets tell what was sent."""
         return self._senders.group_id
 
-    def open(self) -> int | None:
+    def open(self) -> Sent | None:
         """See `outbox.OutboxPort`."""
-        return self._senders.call(self._opened(), is_opening=True)
+        return self._senders.call(self.opened(), is_opening=True)
 
-    def send(self, batch: StagedBatch | None, next_batch: int) -> None:
+    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
         """See `outbox.OutboxPort`."""
-        self._senders.call(self._sent(batch, next_batch), is_opening=batch is None)
+        self._senders.call(self.deliver(batch, sent), is_opening=batch is None)
 
     async def refresh(self) -> None:
         """Commits the offset again, unless a batch is on its way; whatever goes wrong, the next batch tells."""
-        if self._next_batch is None or self._producer is None or self._lock.locked():
+        if self._sent is None or self._taken_by_another is not None or self._lock.locked():
             return
-        with contextlib.suppress(Exception):
-            async with self._lock:
-                await self._attempt(None, self._next_batch)
+        async with self._lock:
+            try:
+                await self._attempt(None, self._sent)
+            except PipelineError as raised:
+                self._taken_by_another = raised
+                await self._give_up_transaction(raised)
+            except Exception as raised:  # noqa: BLE001 - the next attempt may do better
+                failure = await self._give_up_transaction(raised)
+                if isinstance(failure, ProducerFencedError) and not self._may_pass(failure):
+                    # Whoever has the id now keeps it: another attempt would fence him.
+                    self._taken_by_another = self._taken(failure.code.name)
 
     async def end(self) -> None:
         """Sends no more."""
         if self._producer is not None:
             await self._producer.close()
 
-    # Inside.
-
-    async def _opened(self) -> int | None:
+    async def opened(self) -> Sent | None:
+        """`open`, on the loop of the client."""
         async with self._lock:
             return await self._until_done(self._open, _ANSWER_MS_MAX / 1_000)
 
-    async def _sent(self, batch: StagedBatch | None, next_batch: int) -> None:
+    async def deliver(self, batch: StagedBatch | None, sent: Sent) -> None:
+        """`send`, on the loop of the client."""
         async with self._lock:
+            if self._taken_by_another is not None:
+                raise self._taken_by_another
             if batch is not None:
                 self._timeout_ms = max(self._timeout_ms, TRANSACTION_MS_MIN + batch.size_bytes // BYTES_PER_MS_MIN)
 
             async def attempt() -> None:
-                await self._attempt(batch, next_batch)
+                await self._attempt(batch, sent)
 
             await self._until_done(attempt, _ANSWER_MS_MAX / 1_000 if batch is None else _ATTEMPTS_SECONDS)
-            self._next_batch = next_batch
+            self._sent = sent
+
+    # Inside.
 
     async def _until_done(self, attempt: Callable[[], Coroutine[Any, Any, Result]], seconds: float) -> Result:
         """Tries again what may pass. Raises PipelineError and PipelineUnreachableError."""
@@ -269,10 +294,14 @@ class QuerySender:
                 error = await self._give_up_transaction(raised)
                 if not self._may_pass(error):
                     raise self._final(error) from error
+                gone = self._senders.gone(sink.topic for sink in self._sinks)
+                if isinstance(error, _TooSlowError) and not gone:
+                    deadline = loop.time() + seconds  # what is slow gets more time, and that has an end
                 if loop.time() > deadline:
+                    reason = f"there is no topic {gone[0]}" if gone else f"{_cause(error)}"
                     raise PipelineUnreachableError(
                         f"the brokers have not taken a batch for {self._topics} within "
-                        f"{spoken_ms(seconds * 1_000)}: {_cause(error)}; run it again when they are back"
+                        f"{spoken_ms(seconds * 1_000)}: {reason}; run it again when they are back"
                     ) from error
                 _LOGGER.info("Trying again after: %s", error)
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -280,31 +309,33 @@ class QuerySender:
                 await self._give_up_transaction(error)
                 raise
 
-    async def _attempt(self, batch: StagedBatch | None, next_batch: int) -> None:
+    async def _attempt(self, batch: StagedBatch | None, sent: Sent) -> None:
         """One transaction; none where an attempt before has turned out to be committed."""
         producer = self._producer
         is_longer = producer is not None and producer.timeout_ms < min(self._timeout_ms, self._timeout_ms_max)
         if producer is None or self._is_begun or is_longer:
-            offset = await self._open()
-            if batch is not None and offset is not None and offset >= next_batch:
-                if offset > next_batch:
-                    raise self._taken(f"its group says {offset}, and {next_batch} comes next")
-                return
+            found = await self._open()
+            if found is not None and found.next_batch >= sent.next_batch:
+                if found.next_batch > sent.next_batch or found.fingerprint not in {"", sent.fingerprint}:
+                    how = f"its group says {found.next_batch}, and {sent.next_batch} comes next"
+                    raise self._taken(how if found.next_batch > sent.next_batch else "it has sent another batch")
+                if batch is not None:
+                    return
             if self._producer is None:
                 raise ClientTimeoutError("the producer was closed")
             producer = self._producer
-        self._began_at, self._is_begun = time.time(), True
+        self._overdue_ms, self._is_begun = self._senders.now_ms() + producer.timeout_ms, True
         limit = asyncio.timeout(producer.timeout_ms / 1_000 * _OWN_PART)
         try:
             async with limit:
-                await self._transact(producer, batch, next_batch)
+                await self._transact(producer, batch, sent)
         except TimeoutError as error:
             if not limit.expired() or isinstance(error, ClientTimeoutError):
                 raise
             raise _TooSlowError(batch, producer.timeout_ms) from error
         self._is_begun = False
 
-    async def _open(self) -> int | None:
+    async def _open(self) -> Sent | None:
         """Makes a producer, which fences whoever had the id, and reads the offset that is stable from then on."""
         if self._producer is not None:
             await self._producer.close()
@@ -337,21 +368,24 @@ class QuerySender:
             self._lane = client.connections.new_lane()
             self._group = GroupCoordinator(client, self._lane, self.group_id)
         found = await self._group.committed(self._places, _ANSWER_MS_MAX, require_stable=True)
-        return max((place.offset for place in found.values()), default=None)
+        places = (Sent(place.offset, place.metadata) for place in found.values())
+        return max(places, key=lambda place: place.next_batch, default=None)
 
-    async def _transact(self, producer: TransactionalProducer, batch: StagedBatch | None, next_batch: int) -> None:
+    async def _transact(self, producer: TransactionalProducer, batch: StagedBatch | None, sent: Sent) -> None:
         await producer.begin(_ANSWER_MS_MAX)
         for part in () if batch is None else batch.parts:
             await self._send_part(producer, part)
         await producer.flush()
-        await producer.send_offsets(self.group_id, dict.fromkeys(self._places, OffsetAndMetadata(next_batch)))
+        place = OffsetAndMetadata(sent.next_batch, metadata=sent.fingerprint)
+        await producer.send_offsets(self.group_id, dict.fromkeys(self._places, place))
         await producer.commit()
 
     async def _send_part(self, producer: TransactionalProducer, part: StagedRecords) -> None:
         shape, fate = RecordShape(), _Fate()
         columns = part.columns()
+        offload = (await self._senders.client()).host.offload
         # Read while what came before is sent; no more than that is held.
-        while (column := await asyncio.to_thread(next, columns, None)) is not None:
+        while (column := await offload(OffloadKind.DISK, next, columns, None)) is not None:
             keys, values = column
             places: dict[int | None, list[int]] = {}
             if keys is None:
@@ -361,8 +395,7 @@ class QuerySender:
                     places.setdefault(partition, []).append(place)
             whole = ValueColumn(shape, values, keys)
             if whole.largest_bytes > _RECORD_BYTES_MAX:
-                message = f"a record of {whole.largest_bytes} bytes is larger than any that is written"
-                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, message)
+                raise RecordTooLargeError(f"a record of {whole.largest_bytes} bytes is larger than any that is written")
             for chosen, those in places.items():
                 await producer.send_column(part.topic, whole.of(those), fate, chosen)
             if self._batch_bytes == 1:
@@ -396,14 +429,16 @@ class QuerySender:
             is_longest = error.timeout_ms >= min(self._timeout_ms_max, TRANSACTION_MS_MAX)
             self._timeout_ms = min(error.timeout_ms * 2, TRANSACTION_MS_MAX)
             return not is_longest
+        if isinstance(cause, RecordTooLargeError):
+            return False
         if isinstance(cause, KafkaError) and cause.code in _TOO_LARGE:
-            # The batches may be too large, and not the records: the smallest batch has one record.
+            # The batches are too large, and perhaps not the records: the smallest batch has one record.
             is_one_record = self._batch_bytes == 1
             self._batch_bytes = _SMALL_BATCH_BYTES if self._batch_bytes > _SMALL_BATCH_BYTES else 1
             return not is_one_record
         if isinstance(error, ProducerFencedError):
             # After so long, as on a machine that has slept, it was the coordinator.
-            is_overdue = time.time() - self._began_at > self._timeout_ms / 1_000
+            is_overdue = self._senders.now_ms() > self._overdue_ms
             return is_overdue or error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if isinstance(cause, KafkaError):
             return cause.retriable or cause.code in _LOST_ITS_PLACE

@@ -10,6 +10,7 @@ INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import zlib
@@ -73,6 +74,15 @@ class StagedBatch:
     def size_bytes(self) -> int:
         """Over all topics."""
         return sum(file.size_bytes for part in self.parts for file in part.files)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its topics and records: 16 digits that no other batch has."""
+        content = [
+            [part.topic, part.has_keys, [[file.size_bytes, file.checksum] for file in part.files]]
+            for part in self.parts
+        ]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 class StagedBatches:

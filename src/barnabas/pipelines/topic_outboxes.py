@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.pipelines.definition import Delivery, Pipeline, Query, TopicSink
+from barnabas.pipelines.definition import Delivery, Pipeline, PipelineError, Query, TopicSink
 from barnabas.pipelines.outbox import Outbox, OutboxError
 from barnabas.pipelines.outbox_sender import sending
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError
@@ -65,8 +65,12 @@ class QueryOutbox:
             message = f"{directory} {error}; remove it and run it again: nothing of that batch is in the topic"
             raise self.pipeline.error(message, self.sinks[0].line) from error
         except OSError as error:
-            message = f"the state directory {self.outbox.directory} cannot be used: {error.strerror or error}"
-            raise self.pipeline.error(message, self.pipeline.state_line) from error
+            raise _unusable(self.pipeline, self.outbox, error) from error
+
+
+def _unusable(pipeline: Pipeline, outbox: Outbox, error: OSError) -> PipelineError:
+    message = f"the state directory {outbox.directory} cannot be used: {error.strerror or error}"
+    return pipeline.error(f"{message}; nothing is lost: correct that, and run it again", pipeline.state_line)
 
 
 @contextlib.contextmanager
@@ -96,5 +100,7 @@ def opened_outboxes(
                 outbox.open(state.batches_done(view))
             except OutboxError as error:
                 raise pipeline.error(str(error), sinks[0].line) from error
+            except OSError as error:
+                raise _unusable(pipeline, outbox, error) from error
             found[view] = QueryOutbox(pipeline, sinks, outbox)
         yield found

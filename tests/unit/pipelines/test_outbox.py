@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.pipelines import outbox as module
 from barnabas.pipelines.durable_files import write_json
-from barnabas.pipelines.outbox import Outbox, OutboxError, SentNote, settle
+from barnabas.pipelines.outbox import Outbox, OutboxError, Sent, SentNote, settle
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import SENT_NOTE, BatchesDone
 
@@ -33,19 +33,20 @@ class Cluster:
 
     def __init__(self) -> None:
         self.offset: int | None = None
+        self.fingerprint = ""
         self.records: list[bytes] = []
         self.at: Callable[[str], None] = lambda _: None
 
-    def open(self) -> int | None:
+    def open(self) -> Sent | None:
         self.at("open")
-        return self.offset
+        return None if self.offset is None else Sent(self.offset, self.fingerprint)
 
-    def send(self, batch: StagedBatch | None, next_batch: int) -> None:
+    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
         self.at("send")
         values = [value for part in batch.parts for _, found in part.columns() for value in found] if batch else []
         self.at("commit")
         self.records += values
-        self.offset = next_batch
+        self.offset, self.fingerprint = sent.next_batch, sent.fingerprint
         self.at("committed")
 
 
@@ -59,6 +60,7 @@ class Machine:
         self.begun = self.finished = -1
         self.attempts = itertools.count()
         self.staged: dict[int, bytes] = {}
+        self.empty: set[int] = set()
 
     def run(self) -> None:
         outbox = Outbox(self.directory, "one", IDS, self.cluster)
@@ -80,12 +82,17 @@ class Machine:
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir(parents=True)
             value = b"%d, computed in attempt %d" % (batch_id, next(self.attempts))
-            (directory / "part-0").write_bytes(b"key\n" + value + b"\n")
+            (directory / "part-0").write_bytes(b"" if batch_id in self.empty else b"key\n" + value + b"\n")
             self.cluster.at("stage")
             batch = outbox.staged.publish(batch_id, TOPICS)
             self.staged[batch_id] = value
             self.cluster.at("staged")
         outbox.deliver(batch)
+
+
+def heed(note: Path, begin_at: int) -> None:
+    """What a person does who is told to."""
+    note.write_text(json.dumps({**json.loads(note.read_text()), "begin_at": begin_at}))
 
 
 def killing_at(monkeypatch: pytest.MonkeyPatch, machine: Machine, step_number: int) -> Callable[[], bool]:
@@ -148,11 +155,11 @@ def test_a_vanished_offset_is_an_error_that_says_what_to_do(tmp_path: Path) -> N
     machine.run()
     machine.cluster.offset = None
     with pytest.raises(
-        OutboxError, match=rf"has no offset any more, .* batch 2 .*: if this state .* remove \S*{SENT_NOTE}"
+        OutboxError, match=rf'has no offset any more, .* batch 2 .*: if this state .* "begin_at": 2 to \S*{SENT_NOTE}'
     ):
         machine.run()
     assert len(machine.cluster.records) == 2
-    (tmp_path / SENT_NOTE).unlink()
+    heed(tmp_path / SENT_NOTE, 2)
     machine.batches = 3
     machine.run()
     assert len(machine.cluster.records) == 3
@@ -177,7 +184,7 @@ def test_whether_a_batch_was_sent_is_left_to_a_person_when_the_offset_has_vanish
     with pytest.raises(OutboxError, match=r'"begin_at": 1 to .* if so, or "begin_at": 0 if not'):
         machine.run()
     note = tmp_path / SENT_NOTE
-    note.write_text(json.dumps({**json.loads(note.read_text()), "begin_at": 1 if was_sent else 0}))
+    heed(note, 1 if was_sent else 0)
     machine.run()
     assert len(machine.cluster.records) == 1
     assert "begin_at" not in json.loads(note.read_text())
@@ -201,11 +208,77 @@ def test_the_offset_decides_and_the_note_says_that_there_is_one(
     noted: int | None, offset: int | None, done: tuple[int, int], expected: int | type[Exception] | None
 ) -> None:
     note = None if noted is None else SentNote("one", noted, IDS)
+    sent = None if offset is None else Sent(offset)
     if isinstance(expected, type):
         with pytest.raises(expected):
-            settle(note, offset, BatchesDone(*done), IDS)
+            settle(note, sent, BatchesDone(*done), IDS)
     else:
-        assert settle(note, offset, BatchesDone(*done), IDS) == expected
+        assert settle(note, sent, BatchesDone(*done), IDS) == (None if expected is None else Sent(expected))
+
+
+def killed_when(machine: Machine, step: str, batch_id: int) -> None:
+    """Runs, until that step of that batch."""
+
+    def at(name: str) -> None:
+        if name == step and machine.begun == batch_id:
+            raise Killed
+
+    machine.cluster.at = at
+    with pytest.raises(Killed):
+        machine.run()
+    machine.cluster.at = lambda _: None
+
+
+def test_a_batch_that_was_noted_and_not_finished_is_not_sent_again_when_the_offset_has_vanished(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, batches=2)
+    killed_when(machine, "finish", 1)
+    machine.cluster.offset = None
+    with pytest.raises(OutboxError, match=r'add "begin_at": 2 to .* no batch was cut short'):
+        machine.run()
+    heed(tmp_path / SENT_NOTE, 2)
+    machine.run()
+    assert len(machine.cluster.records) == 2
+
+
+def test_a_batch_behind_an_empty_one_is_asked_for_when_the_offset_has_vanished(tmp_path: Path) -> None:
+    """An empty batch is not noted, so that the note is of the batch before it."""
+    machine = Machine(tmp_path, batches=2)
+    machine.empty = {0}
+    killed_when(machine, "committed", 1)
+    machine.cluster.offset = None
+    with pytest.raises(OutboxError, match=r'batch-1, add "begin_at": 2 to .* if so, or "begin_at": 1 if not'):
+        machine.run()
+    heed(tmp_path / SENT_NOTE, 2)
+    machine.run()
+    assert len(machine.cluster.records) == 1
+
+
+@pytest.mark.parametrize("step", ["begin", "staged", "finish"])
+def test_a_batch_that_another_copy_has_sent_is_not_taken_for_this_ones(tmp_path: Path, step: str) -> None:
+    """The copy made another batch of that number: records that are in one of the two would be lost, or come twice."""
+    machine, copy = (Machine(tmp_path / name, batches=3) for name in ("one", "copy"))
+    copy.cluster = machine.cluster
+    machine.batches = 1
+    machine.run()
+    shutil.copytree(machine.directory, copy.directory)
+    copy.begun = copy.finished = machine.finished
+    machine.batches, copy.attempts = 3, itertools.count(100)
+    killed_when(machine, step, 1)
+    if step == "finish":
+        machine.cluster.offset, machine.cluster.fingerprint = 1, ""  # what the copy sends then is another history
+    killed_when(copy, "finish", 1)
+    with pytest.raises(OutboxError, match="batch 1 was sent by another copy of this state: go on with that copy"):
+        machine.run()
+    copy.run()
+    assert [int(value.split(b",")[0]) for value in machine.cluster.records][-2:] == [1, 2]
+
+
+def test_what_somebody_else_has_set_is_believed_as_it_always_was(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, batches=2)
+    killed_when(machine, "staged", 1)
+    machine.cluster.offset, machine.cluster.fingerprint = 2, ""
+    machine.run()
+    assert len(machine.cluster.records) == 1
 
 
 def test_topics_that_were_made_again_have_nothing_of_before(tmp_path: Path) -> None:

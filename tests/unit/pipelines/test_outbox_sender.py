@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import json
 import threading
 from collections import Counter
@@ -14,13 +15,17 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from barnabas.client.errors import ProducerFencedError
+from barnabas.pipelines import outbox as outbox_module
 from barnabas.pipelines import outbox_sender
 from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
-from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox import Outbox, Sent
 from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender, sending
 from barnabas.pipelines.staged_batches import StagedBatch
-from barnabas.pipelines.state_directory import BatchesDone
+from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
+from barnabas.pipelines.topic_outboxes import opened_outboxes
 from barnabas.testing.kafka_cluster import KafkaCluster
+from barnabas.wire.errors import ErrorCode
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
 VIEW = "by_day"
@@ -125,8 +130,20 @@ def test_records_without_keys_and_large_ones_come_too(
     assert {key for _, key, _ in found} == {None}
 
 
+def count_of_sends(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """As long as the transactions that are begun from now on."""
+    transact, begun = QuerySender._transact, list[object]()
+
+    async def counted(self: QuerySender, *arguments: object) -> None:
+        begun.append(arguments)
+        await transact(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(QuerySender, "_transact", counted)
+    return begun
+
+
 def test_batches_that_are_too_large_for_the_topic_are_made_smaller_and_too_large_records_are_told(
-    cluster: KafkaCluster, pipeline: Pipeline, senders: OutboxSenders
+    cluster: KafkaCluster, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = cluster.create_topic(partitions=PARTITIONS, config={"max.message.bytes": 3_000})
     pipeline = dataclasses.replace(pipeline, sinks=(sink_of(small),))
@@ -135,10 +152,12 @@ def test_batches_that_are_too_large_for_the_topic_are_made_smaller_and_too_large
     outbox.deliver(staged(outbox, 0, pipeline, values))
     assert len(committed(cluster, small)) == 50
     large = staged(outbox, 1, pipeline, [*values_of(1), b"large " + b"x" * 5_000])
+    sent = count_of_sends(monkeypatch)
     with pytest.raises(
         PipelineError, match=r"delays.yaml:30: a row is larger than the topic takes .*max.message.bytes"
     ):
         outbox.deliver(large)
+    assert len(sent) == 1, "a record that is too large alone is not tried again"
     assert len(committed(cluster, small)) == 50, "all of a batch, or nothing"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     raised = ConfigEntry("max.message.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
@@ -257,8 +276,63 @@ def test_a_transaction_that_takes_too_long_gets_more_time_and_in_the_end_an_erro
     outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
     assert len(committed(cluster, topic)) == 30
     seconds[0] = 5.0
+    monkeypatch.setattr(outbox_sender, "_ATTEMPTS_SECONDS", 0.5)  # what is slow is no broker that is away
     with pytest.raises(PipelineError, match=r"delays.yaml:30: .*30 records.*not written within.*max_records_per_batch"):
         outbox.deliver(staged(outbox, 1, pipeline, values_of(1)))
+    assert len(committed(cluster, topic)) == 30
+
+
+def test_a_slow_transaction_gets_more_time_however_long_it_has_taken(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_sender, "TRANSACTION_MS_MIN", 1_000)
+    monkeypatch.setattr(outbox_sender, "_ATTEMPTS_SECONDS", 0.5)
+    outbox = outbox_of(pipeline, senders)
+    send_part = QuerySender._send_part
+
+    async def slow(self: QuerySender, producer: object, part: object) -> None:
+        await asyncio.sleep(1.2)
+        await send_part(self, producer, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(QuerySender, "_send_part", slow)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    assert len(committed(cluster, topic)) == 30
+
+
+def test_a_topic_that_is_gone_is_named_and_not_waited_for(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_sender, "TRANSACTION_MS_MIN", 1_000)
+    monkeypatch.setattr(outbox_sender, "_ATTEMPTS_SECONDS", 0.5)
+    outbox = outbox_of(pipeline, senders)
+    batch = staged(outbox, 0, pipeline, values_of(0))
+    cluster.delete_topic(topic)
+    with pytest.raises(PipelineError, match=f"there is no topic {topic}"):
+        outbox.deliver(batch)
+    cluster.create_topic(topic, partitions=PARTITIONS)
+    outbox.deliver(batch)
+    assert len(committed(cluster, topic)) == 30
+
+
+def test_a_transaction_that_outlasts_the_longest_that_brokers_allow_was_ended_by_them(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that slept: the producer's own time-out counts, not what the batch would have got."""
+    outbox = outbox_of(pipeline, senders)
+    (sender,) = senders._senders
+    sender._timeout_ms, sender._timeout_ms_max = 900_000, 2_000
+    transact, slept = QuerySender._transact, [True]
+
+    async def sleeping(self: QuerySender, producer: object, *arguments: object) -> None:
+        if slept:
+            slept.pop()
+            self._overdue_ms -= 2_001
+            raise ProducerFencedError("by the coordinator", ErrorCode.INVALID_PRODUCER_EPOCH)
+        await transact(self, producer, *arguments)  # type: ignore[arg-type]
+
+    senders.call(forgotten(sender))
+    monkeypatch.setattr(QuerySender, "_transact", sleeping)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
     assert len(committed(cluster, topic)) == 30
 
 
@@ -284,6 +358,21 @@ def test_the_topics_of_a_query_have_a_batch_together(
     assert len(committed(cluster, other)) == 30
 
 
+def test_a_disk_that_is_full_when_a_run_begins_is_told_in_a_sentence(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(outbox_module, "write_json", full)
+    state = StateDirectory(pipeline.state_directory)
+    with (
+        pytest.raises(PipelineError, match=r"the state directory .* cannot be used: No space left on device"),
+        opened_outboxes(pipeline, state, "one", {}, cluster.bootstrap_servers, threading.Event()),
+    ):
+        pass
+
+
 def test_damage_of_a_staged_batch_is_never_sent(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
 ) -> None:
@@ -305,6 +394,66 @@ def test_the_group_and_the_transactional_ids_are_those_of_the_state(
     assert f"barnabas-pipeline-{topic}-one" in groups
     note = json.loads((pipeline.state_directory / "outbox" / "sent.json").read_text())
     assert (note["state_id"], note["next_batch"]) == ("one", 0)
+
+
+def test_a_sender_whose_place_was_taken_while_it_was_idle_does_not_take_it_back(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    """The refreshing of an idle run finds the copy; the next batch says so, and does not fence it."""
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
+        copy = outbox_of(pipeline, others, begun=0, finished=0)
+        (idle,) = senders._senders
+        senders.call(idle.refresh())
+        with pytest.raises(PipelineError, match=r"another run sends as .* so a copy of"):
+            outbox.deliver(staged(outbox, 1, pipeline, [b"key of the first run"]))
+        copy.deliver(staged(copy, 1, pipeline, values_of(1)))
+        assert len(committed(cluster, topic)) == 60
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_what_a_copy_has_sent_meanwhile_is_not_taken_for_an_attempt_of_ours(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, is_batch: bool
+) -> None:
+    """The abort that would tell is lost too."""
+    outbox = outbox_of(pipeline, senders)
+    batch = staged(outbox, 0, pipeline, [b"key of the first run"])
+    (sender,) = senders._senders
+    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
+        other = dataclasses.replace(pipeline, state_directory=pipeline.state_directory / "copy")
+        copy = outbox_of(other, others)
+        copy.deliver(staged(copy, 0, other, values_of(0)))
+        senders.call(forgotten(sender))
+        with pytest.raises(PipelineError, match=r"another run sends as .* so a copy of"):
+            if is_batch:
+                outbox.deliver(batch)
+            else:
+                sender.send(None, Sent(0))
+    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter(values_of(0))
+
+
+async def forgotten(sender: QuerySender) -> None:
+    """As after a failure whose abort was not answered."""
+    if sender._producer is not None:
+        await sender._producer.close()
+    sender._producer = None
+
+
+def test_the_offset_of_an_idle_run_is_refreshed_again_after_a_failure(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    (sender,) = senders._senders
+    cluster.fail_requests("AddOffsetsToTxn", "INVALID_TXN_STATE")
+    has_producer = []
+    for _ in range(2):
+        senders.call(sender.refresh())
+        has_producer.append(sender._producer is not None)
+    assert has_producer == [False, True]
+    outbox.deliver(staged(outbox, 1, pipeline, values_of(1)))
+    assert len(committed(cluster, topic)) == 60
 
 
 def test_an_offset_that_is_committed_again_so_that_it_does_not_expire_is_in_nobodys_way(
@@ -373,8 +522,9 @@ def test_records_of_a_transaction_that_nobody_ended_are_not_committed_with_the_n
 def test_a_record_that_is_larger_than_any_is_told(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_sender, "_PAUSE_SECONDS", 0.05)
     outbox = outbox_of(pipeline, senders)
+    sent = count_of_sends(monkeypatch)
     with pytest.raises(PipelineError, match=r"delays.yaml:30: a row is larger .* rows up to 32 MiB"):
         outbox.deliver(staged(outbox, 0, pipeline, [b"small x", b"key " + b"x" * 34_000_000]))
+    assert len(sent) == 1
     assert committed(cluster, topic) == []

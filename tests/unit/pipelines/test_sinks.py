@@ -17,7 +17,7 @@ from pyarrow import dataset, parquet
 
 from barnabas.pipelines import parquet_sink, topic_sink
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Query, TopicSink
-from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox import Outbox, Sent
 from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
 from barnabas.pipelines.sink import SinkWriter, Written
@@ -343,22 +343,22 @@ class Frame:
         return
 
 
-class Sent:
+class Taking:
     """A cluster that takes everything."""
 
     group_id = "group"
 
     def __init__(self, notes: list[str]) -> None:
         self.notes = notes
-        self.offset: int | None = None
+        self.offset: Sent | None = None
 
-    def open(self) -> int | None:
+    def open(self) -> Sent | None:
         return self.offset
 
-    def send(self, batch: StagedBatch | None, next_batch: int) -> None:
+    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
         values = [value for part in batch.parts for _, found in part.columns() for value in found] if batch else []
         self.notes.append(f"sent {values}")
-        self.offset = next_batch
+        self.offset = sent
 
 
 def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
@@ -367,7 +367,7 @@ def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
     notes: list[str] = []
     sink = pipeline.sinks[0]
     assert isinstance(sink, TopicSink)
-    port = Sent(notes)
+    port = Taking(notes)
     outbox = Outbox(state.outbox("by_day"), "one", {}, port)
     outbox.open(state.batches_done("by_day"))
     notes.clear()
@@ -398,7 +398,8 @@ def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
     monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
     writer(Frame(notes), 1)
     assert notes == ["staged", "synced", "computed as noop", "synced", "sent [b'value 0']"]
-    assert port.offset == 2
+    assert port.offset is not None
+    assert port.offset.next_batch == 2
 
 
 class AtOnce(SinkWriter):
@@ -436,7 +437,7 @@ def test_a_table_that_commits_at_once_does_so_behind_the_offsets_of_its_batch(
 def test_damage_of_a_staged_batch_is_told_with_what_to_do(pipeline: Pipeline, state: StateDirectory) -> None:
     sink = pipeline.sinks[0]
     assert isinstance(sink, TopicSink)
-    outbox = Outbox(state.outbox("by_day"), "one", {}, Sent([]))
+    outbox = Outbox(state.outbox("by_day"), "one", {}, Taking([]))
     outbox.open(state.batches_done("by_day"))
     exact = QueryOutbox(pipeline, (sink,), outbox)
     directory = exact.being_written(3, 0)
