@@ -62,9 +62,10 @@ class TransactionalProducer:
     """One instance of a transactional id; only the last one to call `begin` can commit. Use it as a context, or `close`
     it. For one task at a time, but `send` and `send_column` for several.
 
-    Calls raise ProducerFencedError, which is final unless the caller knows why; TransactionFailedError, after which
-    only `abort` helps; TransactionInDoubtError by a `commit`, after which only another instance helps; and by `begin`
-    and `abort` also KafkaError and ClientTimeoutError, when the coordinator refuses or does not answer.
+    Calls raise ProducerFencedError, which is final: only another instance can go on, which fences the one that there
+    is; TransactionFailedError, after which only `abort` helps; TransactionInDoubtError by a `commit`, after which only
+    another instance helps; and by `begin` and `abort` also KafkaError and ClientTimeoutError, when the coordinator
+    refuses or does not answer.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class TransactionalProducer:
         self._is_in_doubt = False
         """Whether the transaction may have been committed without our being told."""
         self._error: Exception | None = None
+        self._fenced: ProducerFencedError | None = None
         self._ending: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -207,6 +209,10 @@ class TransactionalProducer:
         TransactionInDoubtError. Another transaction may follow.
         """
         self._check_open()
+        if self._producer is not None and self._error is None and not self._may_be_open:
+            # The next epoch is for what may be on its way. Asked for in vain by an instance that was replaced, it would
+            # end the transaction of the one that has the id now, before that is refused.
+            return
         await self._end_producer()
         if self._may_be_open:
             try:
@@ -279,6 +285,8 @@ class TransactionalProducer:
         if self._is_in_doubt:
             message = f"whether the last transaction of {self._transactional_id} was committed is not known: close this"
             raise TransactionInDoubtError(message)
+        if self._fenced is not None:
+            raise self._fenced
 
     def _ready(self) -> Producer:
         """The producer of the present epoch."""
@@ -369,7 +377,8 @@ class TransactionalProducer:
                 answer = await coordinator.ask(request, retry.attempt_ms)
                 for code in codes_of(answer):
                     if code in _FENCED:
-                        raise self._fenced(ErrorCode.for_code(code))
+                        self._fenced = self._fencing(ErrorCode.for_code(code))
+                        raise self._fenced
                     coordinator.check(code, what)
             except (KafkaError, ConnectionError, RequestTimeoutError) as error:
                 is_completing = isinstance(error, KafkaError) and error.code is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -380,7 +389,7 @@ class TransactionalProducer:
             else:
                 return answer
 
-    def _fenced(self, code: ErrorCode) -> ProducerFencedError:
+    def _fencing(self, code: ErrorCode) -> ProducerFencedError:
         return ProducerFencedError(
             f"transactional id {self._transactional_id} is another producer's now, or its transaction has taken longer "
             f"than {self.timeout_ms} ms ({code.name})",

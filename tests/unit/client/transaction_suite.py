@@ -107,6 +107,29 @@ class TransactionSuite:
 
         run(main())
 
+    def test_an_instance_that_was_replaced_leaves_the_new_one_alone(self, run: Run, bootstrap: str) -> None:
+        """Asked for the next epoch of a former one, a coordinator ends the transaction that is open, and refuses."""
+
+        async def main() -> None:
+            async with client_of(bootstrap) as client:
+                topic, name = await created_topic(client, "leave", PARTITIONS), fresh("id")
+                async with TransactionalProducer(client, name) as old, TransactionalProducer(client, name) as new:
+                    await old.begin()
+                    await new.begin()
+                    await new.send(ProducerRecord(topic, b"new"))
+                    await new.flush()
+                    await old.abort()
+                    await old.send(ProducerRecord(topic, b"old"))
+                    with pytest.raises(ProducerFencedError):
+                        await old.commit()
+                    for again in (old.begin, old.abort, old.commit):
+                        with pytest.raises(ProducerFencedError):
+                            await again()
+                    await new.commit()
+                assert await committed_values(client, topic, 1) == [b"new"]
+
+        run(main())
+
     def test_a_record_that_is_too_large_fails_the_whole_transaction(self, run: Run, bootstrap: str) -> None:
         async def main() -> None:
             async with client_of(bootstrap) as client:
