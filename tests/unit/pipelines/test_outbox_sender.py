@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas.client.errors import ProducerFencedError
+from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.pipelines import outbox as outbox_module
 from barnabas.pipelines import outbox_sender
 from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
@@ -517,6 +518,41 @@ def test_records_of_a_transaction_that_nobody_ended_are_not_committed_with_the_n
             outbox.deliver(batch)
     outbox.deliver(batch)
     assert Counter(value for _, _, value in committed(cluster, topic)) == Counter(values_of(0))
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", ["begin", "send_column", "flush", "send_offsets", "commit"])
+def test_a_run_that_is_killed_at_a_step_of_the_transaction_leaves_a_batch_that_the_next_one_has_once(
+    cluster: KafkaCluster,
+    topic: str,
+    pipeline: Pipeline,
+    senders: OutboxSenders,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    is_after: bool,
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
+    call = getattr(TransactionalProducer, step)
+
+    async def killed(*arguments: object) -> None:
+        if is_after:
+            await call(*arguments)
+        raise RuntimeError("killed")  # nobody expects that, so nobody aborts
+
+    batch = staged(outbox, 1, pipeline, values_of(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(TransactionalProducer, step, killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            outbox.deliver(batch)
+    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
+        following = outbox_of(pipeline, others, begun=1, finished=0)
+        assert following.is_sent(1) == (step == "commit" and is_after)
+        if not following.is_sent(1):
+            following.deliver(batch)
+        following.deliver(staged(following, 2, pipeline, values_of(2)))
+    expected = Counter(value for number in range(3) for value in values_of(number))
+    assert Counter(value for _, _, value in committed(cluster, topic)) == expected
 
 
 def test_a_record_that_is_larger_than_any_is_told(
