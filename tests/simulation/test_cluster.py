@@ -22,6 +22,7 @@ from tests.simulation.hanging_mutants import HANGING_MUTANTS
 from tests.simulation.kept_runs import KeptRuns, Shown
 from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.outbox_mutants import OUTBOX_MUTANTS
 from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
 from tests.simulation.tiered_mutants import TIERED_MUTANTS
@@ -38,7 +39,7 @@ QUICK_MUTANTS = frozenset({"acks before replication", "truncation to the high wa
 SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *CONNECTION_MUTANTS),
-    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS, *TOKEN_MUTANTS),
+    *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS, *TOKEN_MUTANTS, *OUTBOX_MUTANTS),
 )
 
 

@@ -10,6 +10,7 @@ from barnabas.testing.changed_rights import COVERAGE as RIGHTS_MET
 from barnabas.testing.cluster_plans import PLANS, Plan
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
+from barnabas.testing.outbox_users import COVERAGE as OUTBOX_MET
 from barnabas.testing.simulation import simulation_seeds
 from barnabas.testing.tiered_topic import COVERAGE as TIERED_MET
 from barnabas.testing.tokens_in_use import COVERAGE as TOKENS_MET
@@ -45,6 +46,7 @@ SEEN = {
     ),
     "tiered": TIERED_MET,
     "tokens": (*TOKENS_MET, *RIGHTS_MET),
+    "outbox": OUTBOX_MET,
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

@@ -50,6 +50,7 @@ _PLANS = (
     "compaction",
     "tiered",
     "tokens",
+    "outbox",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

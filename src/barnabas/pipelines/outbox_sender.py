@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from barnabas.client.client import Client
 from barnabas.client.errors import (
@@ -95,6 +95,32 @@ _LOGGER = logging.getLogger("barnabas.pipelines.outbox_sender")
 _LOGGER.addHandler(logging.NullHandler())
 
 
+class SenderContext(Protocol):
+    """What a sender has of its run."""
+
+    pipeline: Pipeline
+    group_id: str
+    """The group of the state: two checkouts of a pipeline share its name, and not this."""
+
+    def call(self, work: Coroutine[Any, Any, Result], *, is_opening: bool = False) -> Result:
+        """Has the client's loop do it, and returns the result or raises what it raises; RunStopped where it
+        `is_opening` and the run is told to stop.
+        """
+        ...
+
+    async def client(self) -> Client:
+        """The client, once it knows the cluster. Raises ClientTimeoutError."""
+        ...
+
+    def now_ms(self) -> int:
+        """The time of day."""
+        ...
+
+    def gone(self, topics: Iterable[str]) -> list[str]:
+        """Those that the brokers say there are none of."""
+        ...
+
+
 class OutboxSenders:
     """The thread and the client of all senders of a run; `sending` makes one."""
 
@@ -103,7 +129,6 @@ class OutboxSenders:
         self.pipeline = pipeline
         self._stop = stop
         self.group_id = f"{pipeline.group_id}-{state_id}"
-        """The group of the state: two checkouts of a pipeline share its name, and not this."""
         servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
         self._settings = ClientSettings(
             bootstrap_servers=servers,
@@ -137,9 +162,7 @@ class OutboxSenders:
         self._thread.join(_CLOSE_SECONDS_MAX)
 
     def call(self, work: Coroutine[Any, Any, Result], *, is_opening: bool = False) -> Result:
-        """Has the thread do it, and returns the result or raises what it raises; RunStopped where it `is_opening` and
-        the run is told to stop.
-        """
+        """See `SenderContext`; the loop has a thread of its own."""
         if self._loop is None:
             raise RuntimeError("the senders were not started")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -150,7 +173,7 @@ class OutboxSenders:
         return future.result()
 
     async def client(self) -> Client:
-        """The client, once it knows the cluster. Raises ClientTimeoutError."""
+        """See `SenderContext`."""
         if self._client is None:
             raise RuntimeError("the senders were not started")
         if not self._client.cluster.brokers:
@@ -164,11 +187,11 @@ class OutboxSenders:
         run(work, name="outbox")
 
     def now_ms(self) -> int:
-        """The time of day."""
+        """See `SenderContext`."""
         return 0 if self._client is None else self._client.host.clock.time_ms()
 
     def gone(self, topics: Iterable[str]) -> list[str]:
-        """Those that the brokers say there are none of."""
+        """See `SenderContext`."""
         known = {} if self._client is None else self._client.cluster.topics
         return [topic for topic in topics if topic in known and not known[topic].partitions]
 
@@ -209,7 +232,7 @@ def sending(
 class QuerySender:
     """Sends the batches of one query (`outbox.OutboxPort`)."""
 
-    def __init__(self, senders: OutboxSenders, transactional_id: str, sinks: Sequence[TopicSink]) -> None:
+    def __init__(self, senders: SenderContext, transactional_id: str, sinks: Sequence[TopicSink]) -> None:
         self._senders = senders
         self._sinks = tuple(sinks)
         self._transactional_id = transactional_id

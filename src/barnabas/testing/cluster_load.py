@@ -68,6 +68,8 @@ class Load:
     """One topic more, whose old segments are in remote storage (see `tiered_topic`)."""
     has_tokens: bool = False
     """Delegation tokens are made and used, too (see `tokens_in_use`); passwords and ACLs change (`changed_rights`)."""
+    has_outbox: bool = False
+    """A pipeline's driver more, and two topics that it writes (see `outbox_users`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
 

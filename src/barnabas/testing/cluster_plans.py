@@ -577,6 +577,28 @@ sessions and the office: out to bring back a token that is gone, to have one del
 with tokens that there are not (0033). So are passwords of SCRAM and ACLs, of which a broker may miss no change (0030).
 """
 
+OUTBOX: Final = Plan(
+    "outbox",
+    {
+        FaultKind.CRASH: 8.0,
+        FaultKind.POWER: 3.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.PARTITION: 2.0,
+        FaultKind.CUT: 5.0,
+        FaultKind.RESET: 8.0,
+        FaultKind.LEADERS_ELECTED: 6.0,
+        FaultKind.CONTROLLER_DELETED: 1.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(has_outbox=True, producers=1, consumers=1, records_pause_ms=400),
+    properties=PROPERTIES,
+)
+"""A pipeline's driver sends its batches to two topics in a transaction each, is killed between any two steps, and goes
+on; copies of its state are used beside it and after it; answers are lost while leaders and coordinators fall: out to
+have a batch lost, there twice, in one of its topics only, or mixed from two computations (0035).
+"""
+
 PLANS: Final[Mapping[str, Plan]] = {
     plan.name: plan
     for plan in (
@@ -613,5 +635,6 @@ PLANS: Final[Mapping[str, Plan]] = {
         COMPACTION,
         TIERED,
         TOKENS,
+        OUTBOX,
     )
 }

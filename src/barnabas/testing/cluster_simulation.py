@@ -45,6 +45,7 @@ from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.marker_watch import MarkerWatch
+from barnabas.testing.outbox_users import OutboxUsers
 from barnabas.testing.renewed_topic import RenewedTopic
 from barnabas.testing.simulation import Simulation
 from barnabas.testing.tiered_topic import TieredTopic
@@ -138,13 +139,19 @@ class ClusterSimulation:
         self._tiered = TieredTopic(self.users, self._brokers)
         self._tokens = TokensInUse(self.users, self._brokers)
         self._rights = ChangedRights(self.users)
+        self._outbox = OutboxUsers(self.simulation, self.users, self._brokers, DIRECTORIES)
         self.observer = Observer(
             self.history,
             lambda: self.simulation.now,
             plan.load.topic,
             plan.load.partitions,
             DIRECTORIES,
-            [*self._transactions.watched, *self._compacted.watched, *self._tiered.watched],
+            [
+                *self._transactions.watched,
+                *self._compacted.watched,
+                *self._tiered.watched,
+                *self._outbox.watched,
+            ],
         )
         self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
@@ -243,6 +250,8 @@ class ClusterSimulation:
             mains += [("tiered topic", self._tiered.produce), ("tiered topic", self._tiered.consume)]
         if self.plan.load.has_tokens:
             mains += [("tokens", self._tokens.work), ("rights", self._rights.administer)]
+        if self.plan.load.has_outbox:
+            mains += [("outbox", self._outbox.make_topics), ("outbox", self._outbox.read)]
         if self.plan.load.transactional_ids:
             mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
@@ -294,6 +303,8 @@ class ClusterSimulation:
             self.simulation.run_on(asker, self._transactions.finish, limit_seconds=200.0)
             self._wait("every transaction has ended", self._are_transactions_ended)
             self._transactions.judge(self._leaders())
+        if self.plan.load.has_outbox and not self.history.unsettled:
+            self._outbox.judge(self._leaders())
         if self.plan.load.has_tiered_topic and not self.history.unsettled:
             self._wait("everything old is in remote storage only", lambda: self._tiered.is_at_rest(self._running()))
             reader = self.simulation.machine("tiered topic")
@@ -358,7 +369,7 @@ class ClusterSimulation:
     def _report(self) -> Report:
         coverage = self.observer.coverage
         coverage["retries"] += self.users.retries
-        self.history.torn += self._transactions.ledger.findings
+        self.history.torn += self._transactions.ledger.findings + self._outbox.findings
         coverage += (
             self._flushed.counts
             + self._renewed.counts
@@ -366,6 +377,7 @@ class ClusterSimulation:
             + self._tiered.counts
             + self._tokens.counts
             + self._rights.counts
+            + self._outbox.counts
             + self._transactions.ledger.counts
         )
         return Report(

@@ -105,6 +105,7 @@ def reading(plan: Plan) -> Plan:
         transactional_ids=0,
         has_compacted_topic=False,
         has_tiered_topic=False,
+        has_outbox=False,
     )
     return dataclasses.replace(plan, faults_seconds=FAULTS_SECONDS, load=load)
 
