@@ -391,8 +391,9 @@ def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
 
     from barnabas.pipelines.connector import jars_of
     from barnabas.pipelines.java import find_java
+    from barnabas.pipelines.jvm import LOG_NAME
     from barnabas.pipelines.plan import check_with_spark
-    from barnabas.pipelines.session import SparkOptions, spark_session
+    from barnabas.pipelines.session import SparkOptions, looking_after_spark, spark_session
     from barnabas.pipelines.sinks import settings_of
 
     java = find_java()
@@ -407,7 +408,7 @@ def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
             is_short=True,
             settings=tuple(settings_of(pipeline).items()),
         )
-        with spark_session(options) as session:
+        with spark_session(options) as session, looking_after_spark(Path(logs) / LOG_NAME):
             check_with_spark(pipeline, session)
 
 

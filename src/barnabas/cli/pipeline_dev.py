@@ -18,7 +18,7 @@ from barnabas.cli.required_topics import require_topics
 from barnabas.client.consumer import Consumer
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
 from barnabas.pipelines.cases import GivenRecord, path_of_tests, read_cases
-from barnabas.pipelines.definition import Pipeline, PipelineError, ReadMode
+from barnabas.pipelines.definition import Pipeline, PipelineError, ReadMode, SparkEndedError
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.wire.topics import TopicPartition
 
@@ -104,6 +104,8 @@ def _look_again(plan: DevPlan, session: DevSession) -> None:
         for topic, records in _samples(plan, pipeline, session.topics).items():
             session.keep(topic, records)
         _look(plan, pipeline, session)
+    except SparkEndedError:
+        raise  # no later version of the file would be shown
     except (PipelineError, CommandError) as error:
         click.echo(printable(str(error)))
 

@@ -117,21 +117,22 @@ def differences(
     wanted = [{name: comparable(row.columns[name], types.get(name)) for name in row.columns} for row in expected]
     there = [{name: comparable(value, types.get(name)) for name, value in row.items()} for row in found]
     missing, unexpected = _unmatched(wanted, there)
+    partners = _partners({row: wanted[row] for row in missing}, {row: there[row] for row in unexpected}, key)
     told: list[Difference] = []
     for row in missing:
         columns = expected[row].columns
-        partner = _most_like(wanted[row], {number: there[number] for number in unexpected}, key)
+        partner = partners.get(row)
         if partner is None:
             told.append(Difference("missing", expected[row].line, columns))
             continue
-        unexpected.remove(partner)
         unlike = tuple(
             (name, columns[name], found[partner].get(name))
             for name in columns
             if wanted[row][name] != there[partner].get(name)
         )
         told.append(Difference("differs", expected[row].line, found[partner], unlike))
-    told += [Difference("unexpected", 0, found[row]) for row in unexpected]
+    taken = set(partners.values())
+    told += [Difference("unexpected", 0, found[row]) for row in unexpected if row not in taken]
     return told
 
 
@@ -219,15 +220,26 @@ def _unmatched(
                 left[_projected(wanted[number], names)] -= 1
                 missing.append(number)
         return missing[::-1], unexpected
-    pairs = _matching([_candidates(row, there) for row in wanted])
+    pairs = _matching(_candidates(wanted, there))
     taken = set(pairs.values())
     return [n for n in range(len(wanted)) if n not in pairs], [n for n in range(len(there)) if n not in taken]
 
 
-def _candidates(row: Mapping[str, Hashable], there: Sequence[Mapping[str, Hashable]]) -> list[int]:
-    names = tuple(row)
-    projected = _projected(row, names)
-    return [number for number, found in enumerate(there) if _projected(found, names) == projected]
+def _candidates(
+    wanted: Sequence[Mapping[str, Hashable]], there: Sequence[Mapping[str, Hashable]]
+) -> list[Sequence[int]]:
+    """Of each row, the rows that have all of its columns as it has them."""
+    by_names: dict[tuple[str, ...], dict[tuple[Hashable, ...], list[int]]] = {}
+    found: list[Sequence[int]] = []
+    for row in wanted:
+        names = tuple(sorted(row))
+        places = by_names.get(names)
+        if places is None:
+            places = by_names[names] = {}
+            for number, other in enumerate(there):
+                places.setdefault(_projected(other, names), []).append(number)
+        found.append(places.get(_projected(row, names), ()))
+    return found
 
 
 def _projected(row: Mapping[str, Hashable], names: Sequence[str]) -> tuple[Hashable, ...]:
@@ -260,14 +272,33 @@ def _matching(candidates: Sequence[Sequence[int]]) -> dict[int, int]:
     return {row: number for number, row in owner.items()}
 
 
-def _most_like(
-    row: Mapping[str, Hashable], others: Mapping[int, Mapping[str, Hashable]], key: Sequence[str]
-) -> int | None:
-    """The row that is meant: of the same key; where the key is not told, one that is alike in half of the columns."""
-    if key and all(name in row for name in key):
-        return next((n for n, other in others.items() if all(other.get(k, _MISSING) == row[k] for k in key)), None)
-    if len(row) * len(others) > _PAIRS_MAX:
-        return None
+def _partners(
+    missing: Mapping[int, Mapping[str, Hashable]], others: Mapping[int, Mapping[str, Hashable]], key: Sequence[str]
+) -> dict[int, int]:
+    """For missing rows the other row that is meant: of the same key; of a row that does not tell its key, the one that
+    is most like it, and like it in half of the columns. Of very many rows only the first are compared so.
+    """
+    of_key: dict[tuple[Hashable, ...], list[int]] = {}
+    for number in reversed(list(others)):
+        of_key.setdefault(_projected(others[number], key), []).append(number)
+    left, pairs_left = dict(others), _PAIRS_MAX
+    partners: dict[int, int] = {}
+    for number, row in missing.items():
+        if key and all(name in row for name in key):
+            same = of_key.get(_projected(row, key), [])
+            while same and same[-1] not in left:
+                same.pop()
+            partner = same.pop() if same else None
+        else:
+            pairs_left -= len(row) * len(left)
+            partner = _most_like(row, left) if pairs_left >= 0 else None
+        if partner is not None:
+            partners[number] = partner
+            del left[partner]
+    return partners
+
+
+def _most_like(row: Mapping[str, Hashable], others: Mapping[int, Mapping[str, Hashable]]) -> int | None:
     alike: Callable[[int], int] = lambda n: sum(others[n].get(k, _MISSING) == v for k, v in row.items())  # noqa: E731
     best = max(others, key=alike, default=None)
     return best if best is not None and 2 * alike(best) >= len(row) and alike(best) > 0 else None

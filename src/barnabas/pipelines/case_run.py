@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import datetime as dt
 import json
 import os
 import time
@@ -37,6 +38,7 @@ from barnabas.pipelines.parquet_sink import write_hidden
 from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order
 from barnabas.pipelines.progress import Totals, counted, is_finished_batch, progress_of
 from barnabas.pipelines.query_errors import failure_of
+from barnabas.pipelines.session import looking_after_spark
 from barnabas.pipelines.sources import RECORD_TYPES, decoded, newest_rows, refused_metric
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import spark_path
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 
 CASE_SECONDS_MAX: Final = 300.0
 """How long the queries of a test may take together."""
+_EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC
+_FIRST_MS: Final = -62_135_596_800_000
+_LAST_MS: Final = 253_402_300_799_999
+"""From the year 1 to 9999."""
 RECORDS_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in RECORD_TYPES.items())
 """The columns of files of `record_line`s, as DDL."""
 
@@ -113,8 +119,14 @@ def run_case(
     """Runs the whole pipeline over the batches of a test, in a session of its own of the same Spark.
 
     `directory` is new, and the caller's to remove. `views` are wanted even if no sink writes them. Raises PipelineError
-    for a pipeline that Spark refuses, whatever the records; what a record does to a run is in the output.
+    for a pipeline that Spark refuses, whatever the records, and SparkEndedError; what a record does to a run is in the
+    output.
     """
+    with looking_after_spark(log_path):
+        return _ran(session, _moved(pipeline, directory, views), case, directory, log_path)
+
+
+def _ran(session: SparkSession, pipeline: Pipeline, case: Case, directory: Path, log_path: Path) -> CaseOutput:
     from pyspark.errors import PySparkException
 
     own = session.newSession()
@@ -122,8 +134,7 @@ def run_case(
     own.conf.set("spark.sql.shuffle.partitions", "1")
     # Counts are those of all batches, and of those without records that Spark adds; its default is to keep 100.
     own.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(3 * BATCHES_MAX))
-    moved = _moved(pipeline, directory, views)
-    run = _CaseRun(own, moved, case, directory, log_path)
+    run = _CaseRun(own, pipeline, case, directory, log_path)
     try:
         run.prepare()
         return run.output()
@@ -311,15 +322,16 @@ def _write_records(directory: Path, source: Source, batches: Sequence[Sequence[G
 
 def record_line(topic: str, record: GivenRecord) -> dict[str, object]:
     """A record as JSON, whose columns Spark reads as those of its Kafka source."""
-    seconds, milliseconds = divmod(record.timestamp_ms, 1000)
-    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    # Whoever writes microseconds means no year 50,000, which neither Python nor Spark's JSON has.
+    milliseconds = min(max(record.timestamp_ms, _FIRST_MS), _LAST_MS)
+    moment = _EPOCH + dt.timedelta(milliseconds=milliseconds)
     return {
         "key": None if record.key is None else base64.b64encode(record.key).decode(),
         "value": None if record.value is None else base64.b64encode(record.value).decode(),
         "topic": topic,
         "partition": record.partition,
         "offset": record.offset,
-        "timestamp": f"{moment}.{milliseconds:03}Z",
+        "timestamp": moment.isoformat(timespec="milliseconds") + "Z",
     }
 
 

@@ -52,6 +52,10 @@ class PipelineUnreachableError(PipelineError):
     """The cluster could not be reached, or did not answer in time."""
 
 
+class SparkEndedError(PipelineError):
+    """Spark's process has ended unexpectedly: nothing can be asked of it any more."""
+
+
 class RunStopped(Exception):  # noqa: N818  # no error: a wish that is granted
     """A run was told to stop before it began with something: with Spark, or with a batch, which the next run does."""
 

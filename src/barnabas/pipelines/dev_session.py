@@ -18,6 +18,7 @@ from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import OnError, Pipeline, PipelineError, Query, ReadMode, Source, TopicSink
 from barnabas.pipelines.plan import check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.query_errors import failure_of
+from barnabas.pipelines.session import looking_after_spark
 from barnabas.pipelines.sources import decoded, newest_rows, with_document
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import spark_path
@@ -76,7 +77,18 @@ class DevSession:
         self._topics[topic] = path
 
     def look(self, pipeline: Pipeline, views: Sequence[str], rows_max: int) -> Look:
-        """The rows of the views. Raises PipelineError, at the line of the file, for what Spark refuses."""
+        """The rows of the views. Raises PipelineError, at the line of the file, for what Spark refuses, and
+        SparkEndedError.
+        """
+        with looking_after_spark(self._log_path):
+            return self._look(pipeline, views, rows_max)
+
+    def check(self, pipeline: Pipeline) -> None:
+        """Has Spark look at the pipeline as a stream. Raises PipelineError, at its line, and SparkEndedError."""
+        with looking_after_spark(self._log_path):
+            check_with_spark(pipeline, self._session.newSession())
+
+    def _look(self, pipeline: Pipeline, views: Sequence[str], rows_max: int) -> Look:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
@@ -97,10 +109,6 @@ class DevSession:
             failure = failure_of(pipeline, view, str(error), self._log_path)
             raise pipeline.error(failure.message, failure.line) from error
         return Look(tuple(found), {name: count for name, count in refused.items() if count}, time.monotonic() - began)
-
-    def check(self, pipeline: Pipeline) -> None:
-        """Has Spark look at the pipeline as a stream. Raises PipelineError, at the line of the file."""
-        check_with_spark(pipeline, self._session.newSession())
 
     def _frame(self, session: SparkSession, source: Source) -> DataFrame:
         records = self._records(session, source)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.pipelines.class_archive import ArchiveUse, archive_of, archive_use
-from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.definition import PipelineError, SparkEndedError
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
 from barnabas.pipelines.spark_extra import pyspark_version
@@ -114,6 +114,19 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         **dict(options.settings),
     }
+
+
+@contextlib.contextmanager
+def looking_after_spark(log_path: Path) -> Iterator[None]:
+    """Raises SparkEndedError when what the block asks Spark for finds its process gone."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        yield
+    except Py4JJavaError:
+        raise  # it is there, and says so
+    except (Py4JError, ConnectionError) as error:
+        raise SparkEndedError(f"Spark's process ended unexpectedly ({error}); {log_path} may say why") from error
 
 
 def shuffle_partitions() -> int:

@@ -6,11 +6,13 @@ import datetime as dt
 import decimal
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from barnabas.pipelines import case_comparison
 from barnabas.pipelines.case_comparison import comparable, differences, jsonable, letter_differences, typed
 from barnabas.pipelines.cases import ExpectedRow
 
@@ -156,3 +158,31 @@ def test_values_found_have_the_types_of_python() -> None:
         "b": "0.10000000000000000001",
         "c": "AA==",
     }
+
+
+@pytest.mark.parametrize("key", [[], ["k"]])
+def test_rows_that_all_differ_are_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch, key: list[str]) -> None:
+    compared: list[int] = []
+    most_like = case_comparison._most_like
+
+    def counted(row: Mapping[str, Hashable], others: Mapping[int, Mapping[str, Hashable]]) -> int | None:
+        compared.append(len(row) * len(others))
+        return most_like(row, others)
+
+    monkeypatch.setattr(case_comparison, "_most_like", counted)
+    monkeypatch.setattr(case_comparison, "_PAIRS_MAX", 10_000)
+    expected = [ExpectedRow({"k": number, "v": number}, number) for number in range(1_000)]
+    found = [{"k": number, "v": number + 1_000} for number in range(1_000)]
+    differing = differences(expected, found, {"k": "long", "v": "long"}, key)
+    assert sum(compared) <= 10_000
+    if key:
+        assert [(each.kind, each.line) for each in differing] == [("differs", number) for number in range(1_000)]
+    else:
+        assert differing[0].kind == "differs"
+        assert Counter(each.kind for each in differing)["missing"] > 900
+
+
+def test_rows_that_name_other_columns_have_their_candidates_from_one_look_at_all() -> None:
+    expected = [ExpectedRow({"k": number} if number % 2 else {"v": 0, "k": number}) for number in range(3_000)]
+    found = [{"k": number, "v": 0} for number in range(3_000)]
+    assert differences(expected, found, {"k": "long", "v": "long"}) == []
