@@ -101,12 +101,12 @@ class Users:
         return not self._stopped
 
     @asynccontextmanager
-    async def client(self, host: Host) -> AsyncIterator[Client]:
+    async def client(self, host: Host, api_timeout_ms: int = 60_000) -> AsyncIterator[Client]:
         """A client with time-outs that fit the length of a run."""
         settings = ClientSettings(
             bootstrap_servers=self._bootstrap_servers,
             request_timeout_ms=4_000,
-            api_timeout_ms=60_000,
+            api_timeout_ms=api_timeout_ms,
             outgoing=OutgoingSettings(connect_timeout_ms=2_000, connect_timeout_ms_max=4_000),
         )
         async with Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}")) as client:

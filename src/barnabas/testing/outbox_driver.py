@@ -37,6 +37,8 @@ _STATE_ID: Final = "one"
 _SINKS: Final = (TopicSink(TOPICS[0], VIEW, 1, 1, key=("number",)), TopicSink(TOPICS[1], VIEW, 2, 2))
 _KILLED_AT_A_STEP: Final = 0.02
 _ANSWER_LOST: Final = 0.03
+_CALL_MS_MAX: Final = 2_000
+"""So short that commits stay in doubt while a coordinator is away."""
 _CHUNK_RECORDS: Final = 20
 _PAUSE_MS: Final = 150.0
 _PLACE: Any = "the state"
@@ -221,6 +223,8 @@ class Driver:
         sent what this one has not.
         """
         self.is_to_end = False
+        self.batches_left: int | None = None
+        """How many batches it is to do; as many as there are with None."""
         self.messages: list[str] = []
         self._users = users
         self._counts = counts
@@ -230,7 +234,7 @@ class Driver:
         """One run; `main` of a process."""
         self.is_open, self.stopped_by = False, ""
         try:
-            async with self._users.client(host) as client:
+            async with self._users.client(host, _CALL_MS_MAX) as client:
                 await self._run(client)
         except _KilledError:
             self._counts["outbox: killed between steps"] += 1
@@ -250,7 +254,7 @@ class Driver:
         try:
             await port.call(lambda: outbox.open(self.state.done))
             self.is_open = True
-            while not self.is_to_end and (self._users.goes_on() or self.state.finished < len(self.state.ends) - 1):
+            while self._goes_on():
                 await self._batch(outbox, port, random, step)
                 if random.random() < 0.1:
                     await sender.refresh()
@@ -286,6 +290,13 @@ class Driver:
             self._counts["outbox: sent"] += bool(batch.record_count)
         step("finish")
         state.finished = number
+        if self.batches_left is not None:
+            self.batches_left -= 1
+
+    def _goes_on(self) -> bool:
+        if self.is_to_end or self.batches_left == 0:
+            return False
+        return self._users.goes_on() or self.state.finished < len(self.state.ends) - 1
 
     def _computed_batch(self, number: int, inputs: range) -> StagedBatch:
         made = next(self._computed)

@@ -133,7 +133,7 @@ class OutboxUsers:
         if main.stopped_by == "refused" and self._is_resolving and self._copy is not None:
             # The copy's batches are there: it is the state from now on.
             self._main, self._copy, self._is_resolving = self._copy, None, False
-            self._main.is_to_end = False
+            self._main.is_to_end, self._main.batches_left = False, None
             self.counts["outbox: copies that went on"] += 1
             self._start(self._main)
         elif main.stopped_by and self._copy is None:
@@ -146,7 +146,8 @@ class OutboxUsers:
         copy = self._copy
         if copy is None or self._is_resolving:
             return
-        is_over = self._simulation.now > self._copy_ends_at or copy.stopped_by or not self._users.goes_on()
+        is_over = copy.stopped_by or copy.batches_left == 0 or self._simulation.now > self._copy_ends_at
+        is_over = is_over or not self._users.goes_on()
         if self._is_running(copy):
             copy.is_to_end = bool(is_over)
         elif not is_over:
@@ -163,6 +164,7 @@ class OutboxUsers:
         self._copies += 1
         self.counts["outbox: copied"] += 1
         self._copy = self._driver(self._main.state.copied(f"copy {self._copies}"))
+        self._copy.batches_left = self._random.choice((1, 1, 1, 2, 10))
         self._copy_ends_at = self._simulation.now + self._random.uniform(*_COPY_LIFE_SECONDS)
 
     def _start(self, driver: Driver) -> None:
