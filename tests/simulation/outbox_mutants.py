@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
 import pytest
 
 from barnabas.client.errors import TransactionInDoubtError
-from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.pipelines import outbox
 from barnabas.pipelines.outbox_sender import QuerySender
 from barnabas.testing.cluster_plans import OUTBOX
@@ -36,15 +36,13 @@ def send_again_without_asking(patch: pytest.MonkeyPatch) -> None:
 
 def take_doubt_for_success(patch: pytest.MonkeyPatch) -> None:
     """A commit that nobody has answered is one that was done."""
-    commit = TransactionalProducer.commit
+    transact = QuerySender._transact
 
-    async def committed(self: TransactionalProducer) -> None:
-        try:
-            await commit(self)
-        except TransactionInDoubtError:
-            await self.close()
+    async def transacted(self: QuerySender, producer: Any, batch: Any, sent: Any) -> None:
+        with contextlib.suppress(TransactionInDoubtError):
+            await transact(self, producer, batch, sent)
 
-    patch.setattr(TransactionalProducer, "commit", committed)
+    patch.setattr(QuerySender, "_transact", transacted)
 
 
 def believe_every_copy(patch: pytest.MonkeyPatch) -> None:

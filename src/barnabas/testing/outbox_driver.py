@@ -36,8 +36,8 @@ GROUP: Final = "barnabas-pipeline-simulated-one"
 _STATE_ID: Final = "one"
 _SINKS: Final = (TopicSink(TOPICS[0], VIEW, 1, 1, key=("number",)), TopicSink(TOPICS[1], VIEW, 2, 2))
 _KILLED_AT_A_STEP: Final = 0.02
-_ANSWER_LOST: Final = 0.03
-_CALL_MS_MAX: Final = 2_000
+_LOST: Final = 0.03
+_CALL_MS_MAX: Final = 600
 """So short that commits stay in doubt while a coordinator is away."""
 _CHUNK_RECORDS: Final = 20
 _PAUSE_MS: Final = 150.0
@@ -204,10 +204,28 @@ class _CountingSender(QuerySender):
 
     async def _transact(self, producer: Any, batch: StagedBatch | None, sent: Sent) -> None:
         self._counts["outbox: transactions"] += 1
-        await super()._transact(producer, batch, sent)
         client = await self._senders.client()
-        if batch is not None and client.host.random.random() < _ANSWER_LOST:
-            raise TransactionInDoubtError("the answer to a commit is lost")
+        losing: Any = _LosingProducer(producer, client.host.random)
+        await super()._transact(losing, batch, sent)
+
+
+class _LosingProducer:
+    """A transactional producer whose commits are sometimes not asked for, and sometimes done and not answered."""
+
+    def __init__(self, producer: Any, source: Random) -> None:
+        self._producer = producer
+        self._random = source
+
+    async def commit(self) -> None:
+        chance = self._random.random()
+        if chance < _LOST:
+            raise TransactionInDoubtError("the request is lost")
+        await self._producer.commit()
+        if chance > 1 - _LOST:
+            raise TransactionInDoubtError("the answer is lost")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
 
 
 class Driver:

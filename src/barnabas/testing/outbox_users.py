@@ -50,7 +50,7 @@ COVERAGE: Final = (
     "outbox: read",
 )
 """What a suite of runs must have seen."""
-_LIFE_SECONDS: Final = 1.5
+_LIFE_SECONDS: Final = 2.5
 """Of a driver, on average, until it is killed."""
 _COPY_PAUSE_SECONDS: Final = 6.0
 _COPY_LIFE_SECONDS: Final = (0.2, 3.0)

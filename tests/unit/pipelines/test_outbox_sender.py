@@ -283,6 +283,22 @@ def test_a_transaction_that_takes_too_long_gets_more_time_and_in_the_end_an_erro
     assert len(committed(cluster, topic)) == 30
 
 
+def test_a_batch_that_is_larger_than_those_before_has_more_time_from_the_first(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_sender, "BYTES_PER_MS_MIN", 1)
+    outbox = outbox_of(pipeline, senders)
+    (sender,) = senders._senders
+    given = []
+    for batch_id, count in enumerate((0, 10, 500, 10)):
+        batch = staged(outbox, batch_id, pipeline, values_of(batch_id, count))
+        outbox.deliver(batch)
+        assert sender._producer is not None
+        given.append(sender._producer.timeout_ms >= outbox_sender.TRANSACTION_MS_MIN + batch.size_bytes)
+    assert given == [True] * 4
+    assert len(committed(cluster, topic)) == 520
+
+
 def test_a_slow_transaction_gets_more_time_however_long_it_has_taken(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
