@@ -10,12 +10,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas.client.errors import ProducerFencedError
+from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.pipelines import outbox as outbox_module
 from barnabas.pipelines import outbox_sender
@@ -297,6 +299,21 @@ def test_a_batch_that_is_larger_than_those_before_has_more_time_from_the_first(
         given.append(sender._producer.timeout_ms >= outbox_sender.TRANSACTION_MS_MIN + batch.size_bytes)
     assert given == [True] * 4
     assert len(committed(cluster, topic)) == 520
+
+
+def test_only_an_offset_that_no_open_transaction_changes_is_believed(
+    pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Kafka's coordinators of groups take a moment after the marker of a transaction."""
+    ask, asked = GroupCoordinator.committed, list[bool]()
+
+    async def noted(*arguments: Any, require_stable: bool = False) -> Any:
+        asked.append(require_stable)
+        return await ask(*arguments, require_stable=require_stable)
+
+    monkeypatch.setattr(GroupCoordinator, "committed", noted)
+    outbox_of(pipeline, senders)
+    assert asked == [True]
 
 
 def test_a_slow_transaction_gets_more_time_however_long_it_has_taken(
