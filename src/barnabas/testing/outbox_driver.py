@@ -210,7 +210,9 @@ class _CountingSender(QuerySender):
 
 
 class _LosingProducer:
-    """A transactional producer whose commits are sometimes not asked for, and sometimes done and not answered."""
+    """A transactional producer whose commits are sometimes not asked for, and sometimes done and not answered; then it
+    is of no use any more, as one that is in doubt.
+    """
 
     def __init__(self, producer: Any, source: Random) -> None:
         self._producer = producer
@@ -218,11 +220,11 @@ class _LosingProducer:
 
     async def commit(self) -> None:
         chance = self._random.random()
-        if chance < _LOST:
-            raise TransactionInDoubtError("the request is lost")
-        await self._producer.commit()
-        if chance > 1 - _LOST:
-            raise TransactionInDoubtError("the answer is lost")
+        if chance >= _LOST:
+            await self._producer.commit()
+        if not _LOST <= chance <= 1 - _LOST:
+            await self._producer.close()
+            raise TransactionInDoubtError("the request, or the answer, is lost")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._producer, name)

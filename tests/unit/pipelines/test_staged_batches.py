@@ -104,3 +104,15 @@ def test_damage_is_told_and_never_sent_as_if_it_were_whole(staged: StagedBatches
         (path.parents[1] / MANIFEST).write_text("{}")
     with pytest.raises(StagedBatchError):
         records(staged.find(0) or batch)
+
+
+def test_batches_of_other_records_topics_or_keys_have_other_fingerprints(tmp_path: Path) -> None:
+    made = [[b"k", b"v1"], [b"k", b"v2"], [b"k1", b"v"], [b"k", b"v1", b"k", b"v1"]]
+    batches = [stage(StagedBatches(tmp_path / str(number), "one"), 0, lines) for number, lines in enumerate(made)]
+    batches.append(stage(StagedBatches(tmp_path / "no keys", "one"), 0, made[0], keys=False))
+    batches.append(stage(StagedBatches(tmp_path / "two", "one"), 0, made[0], made[1]))
+    batches.append(stage(StagedBatches(tmp_path / "other order", "one"), 0, made[1], made[0]))
+    assert len({batch.fingerprint for batch in batches}) == len(batches)
+    again = stage(StagedBatches(tmp_path / "again", "one"), 7, made[0])
+    assert again.fingerprint == batches[0].fingerprint
+    assert StagedBatches(tmp_path / "again", "one").find(7) == again
