@@ -396,12 +396,24 @@ class QuerySender:
 
     async def _transact(self, producer: TransactionalProducer, batch: StagedBatch | None, sent: Sent) -> None:
         await producer.begin(_ANSWER_MS_MAX)
+        ids = {} if batch is None else await self._topic_ids(batch)
         for part in () if batch is None else batch.parts:
             await self._send_part(producer, part)
         await producer.flush()
+        if batch is not None:
+            await (await self._senders.client()).metadata.update()
+            if await self._topic_ids(batch) != ids:
+                # What was sent before went with the former topic, and a part of a batch must not be there.
+                raise _RenewedError(f"{self._topics} was made again in the middle of a batch")
         place = OffsetAndMetadata(sent.next_batch, metadata=sent.fingerprint)
         await producer.send_offsets(self.group_id, dict.fromkeys(self._places, place))
         await producer.commit()
+
+    async def _topic_ids(self, batch: StagedBatch) -> dict[str, bytes]:
+        """As far as brokers tell them, and as far as is known; known they are when this returns."""
+        client = await self._senders.client()
+        retry = client.retry(f"finding {self._topics}", TRANSACTION_MS_MAX)
+        return {part.topic: (await client.metadata.topic(part.topic, retry)).topic_id for part in batch.parts}
 
     async def _send_part(self, producer: TransactionalProducer, part: StagedRecords) -> None:
         shape, fate = RecordShape(), _Fate()
@@ -513,6 +525,10 @@ class QuerySender:
     def _places(self) -> list[TopicPartition]:
         """Where the offset is kept: with each topic, so that it is there as long as one of them is."""
         return [TopicPartition(sink.topic, 0) for sink in self._sinks]
+
+
+class _RenewedError(ClientError):
+    """A topic is not the one any more that the transaction has begun with."""
 
 
 class _TooSlowError(TimeoutError):

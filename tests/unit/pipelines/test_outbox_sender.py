@@ -8,7 +8,7 @@ import errno
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,12 @@ from barnabas.pipelines import outbox_sender
 from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
 from barnabas.pipelines.outbox import Outbox, Sent
 from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender, sending
-from barnabas.pipelines.staged_batches import StagedBatch
+from barnabas.pipelines.staged_batches import StagedBatch, StagedRecords
 from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
 from barnabas.pipelines.topic_outboxes import opened_outboxes
 from barnabas.testing.kafka_cluster import KafkaCluster
 from barnabas.wire.errors import ErrorCode
+from tests.support.waiting import wait_until
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
 VIEW = "by_day"
@@ -346,6 +347,48 @@ def test_a_topic_that_is_gone_is_named_and_not_waited_for(
     cluster.create_topic(topic, partitions=PARTITIONS)
     outbox.deliver(batch)
     assert len(committed(cluster, topic)) == 30
+
+
+@pytest.mark.parametrize("is_at_the_end", [False, True])
+def test_a_topic_that_is_made_again_in_the_middle_of_a_batch_has_all_of_it(
+    cluster: KafkaCluster,
+    topic: str,
+    pipeline: Pipeline,
+    senders: OutboxSenders,
+    monkeypatch: pytest.MonkeyPatch,
+    is_at_the_end: bool,
+) -> None:
+    """Its leaders take the second half as if nothing were before it."""
+    outbox = outbox_of(pipeline, senders)
+    values = [b"key-%d " % number + b"x" * 100_000 for number in range(40)]
+    columns, renewed = StagedRecords.columns, list[str]()
+
+    def renewing(self: StagedRecords) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
+        chunks = list(columns(self))
+        for number, chunk in enumerate([*chunks, None]):
+            if number == (len(chunks) if is_at_the_end else 2) and not renewed:
+                renewed.append(topic)
+                wait_until(lambda: end_of(cluster, topic) >= 10, "the first records are there")
+                cluster.delete_topic(topic)
+                cluster.create_topic(topic, partitions=PARTITIONS)
+            if chunk is not None:
+                yield chunk
+
+    monkeypatch.setattr(StagedRecords, "columns", renewing)
+    outbox.deliver(staged(outbox, 0, pipeline, values))
+    assert renewed
+    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter(values)
+    assert outbox_of(pipeline, senders, 0, -1).is_sent(0)
+
+
+def end_of(cluster: KafkaCluster, topic: str) -> int:
+    """How many records the topic has, committed or not."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none"})
+    try:
+        places = [confluent_kafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+        return sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    finally:
+        consumer.close()
 
 
 def test_a_transaction_that_outlasts_the_longest_that_brokers_allow_was_ended_by_them(
