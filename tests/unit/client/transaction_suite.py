@@ -130,6 +130,22 @@ class TransactionSuite:
 
         run(main())
 
+    def test_what_the_coordinator_has_heard_nothing_of_can_be_aborted(self, run: Run, bootstrap: str) -> None:
+        """The request that was to open the transaction was lost on its way."""
+
+        async def main() -> None:
+            async with client_of(bootstrap) as client:
+                topic = await created_topic(client, "unheard", PARTITIONS)
+                async with TransactionalProducer(client, fresh("id")) as producer:
+                    await producer.begin()
+                    producer._may_be_open = True
+                    await producer.abort()
+                    await producer.send(ProducerRecord(topic, b"after"))
+                    await producer.commit()
+                assert await committed_values(client, topic, 1) == [b"after"]
+
+        run(main())
+
     def test_a_record_that_is_too_large_fails_the_whole_transaction(self, run: Run, bootstrap: str) -> None:
         async def main() -> None:
             async with client_of(bootstrap) as client:

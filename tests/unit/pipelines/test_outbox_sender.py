@@ -4,104 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import errno
-import json
-import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from barnabas.client.errors import ProducerFencedError
-from barnabas.client.group_coordinator import GroupCoordinator
-from barnabas.client.transactional_producer import TransactionalProducer
-from barnabas.pipelines import outbox as outbox_module
 from barnabas.pipelines import outbox_sender
-from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, TopicSink
-from barnabas.pipelines.outbox import Outbox, Sent
-from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender, sending
-from barnabas.pipelines.staged_batches import StagedBatch, StagedRecords
-from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
-from barnabas.pipelines.topic_outboxes import opened_outboxes
+from barnabas.pipelines.definition import Pipeline, PipelineError
+from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender
+from barnabas.pipelines.staged_batches import StagedRecords
 from barnabas.testing.kafka_cluster import KafkaCluster
 from barnabas.wire.errors import ErrorCode
 from tests.support.waiting import wait_until
-from tests.unit.pipelines.made_pipelines import made_pipeline
-
-VIEW = "by_day"
-PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(config={"transaction.max.timeout.ms": 100_000}) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(cluster: KafkaCluster) -> Iterator[str]:
-    yield cluster.create_topic(partitions=PARTITIONS)
-    cluster.clear_faults()
-
-
-@pytest.fixture
-def pipeline(tmp_path: Path, topic: str) -> Pipeline:
-    return made_pipeline(tmp_path, name=topic, sinks=(sink_of(topic),))
-
-
-def sink_of(topic: str, key: tuple[str, ...] = ("carrier",)) -> TopicSink:
-    return TopicSink(topic, VIEW, line=30, from_line=31, key=key)
-
-
-@pytest.fixture
-def senders(cluster: KafkaCluster, pipeline: Pipeline) -> Iterator[OutboxSenders]:
-    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as running:
-        yield running
-
-
-def outbox_of(pipeline: Pipeline, senders: OutboxSenders, begun: int = -1, finished: int = -1) -> Outbox:
-    sinks = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink)]
-    outbox = Outbox(pipeline.state_directory / "outbox", "one", {}, senders.sender(VIEW, sinks))
-    outbox.open(BatchesDone(begun, finished))
-    return outbox
-
-
-def staged(outbox: Outbox, batch_id: int, pipeline: Pipeline, values: list[bytes], *, keys: bool = True) -> StagedBatch:
-    """The values for each topic of the pipeline, their keys being what is before their first blank."""
-    sinks = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink)]
-    for number in range(len(sinks)):
-        directory = outbox.staged.being_written(batch_id, number)
-        directory.mkdir(parents=True)
-        lines = [line for value in values for line in ((value.split()[0], value) if keys else (value,))]
-        (directory / "part-0").write_bytes(b"".join(line + b"\n" for line in lines))
-    return outbox.staged.publish(batch_id, [(sink.topic, keys) for sink in sinks])
-
-
-def values_of(batch_id: int, count: int = 30) -> list[bytes]:
-    return [b"key-%d value of batch %d" % (number, batch_id) for number in range(count)]
-
-
-def committed(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes | None, bytes | None]]:
-    """(partition, key, value) of each record that readers of committed records are given."""
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "none", "enable.partition.eof": True}
-    )
-    found: list[tuple[int, bytes | None, bytes | None]] = []
-    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    ends = 0
-    while ends < PARTITIONS:
-        message = consumer.poll(30)
-        assert message is not None, "no end within 30 s: a transaction is open"
-        if message.error() is None:
-            found.append((message.partition() or 0, message.key(), message.value()))
-        else:
-            ends += 1
-    consumer.close()
-    return found
+from tests.unit.pipelines.outbox_cluster import (
+    PARTITIONS,
+    VIEW,
+    committed,
+    forgotten,
+    outbox_of,
+    sink_of,
+    staged,
+    values_of,
+)
 
 
 def test_batches_come_with_their_keys_to_the_partitions_of_javas_client(
@@ -216,53 +143,6 @@ def test_a_commit_whose_outcome_is_not_known_is_asked_for_and_not_repeated(
     assert len(committed(cluster, topic)) == 30
 
 
-def test_a_sender_of_a_run_that_was_killed_is_fenced_and_its_transaction_ended(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outbox = outbox_of(pipeline, senders)
-    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
-    batch = staged(outbox, 1, pipeline, values_of(1))
-    reached, released = threading.Event(), threading.Event()
-    transact = QuerySender._transact
-
-    async def hanging(self: QuerySender, producer: object, *arguments: object) -> None:
-        commit = producer.commit  # type: ignore[attr-defined]
-
-        async def late() -> None:
-            await producer.flush()  # type: ignore[attr-defined]
-            reached.set()
-            await asyncio.to_thread(released.wait)
-            await commit()
-
-        producer.commit = late  # type: ignore[attr-defined]
-        await transact(self, producer, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(QuerySender, "_transact", hanging)
-    errors: list[Exception] = []
-
-    def deliver() -> None:
-        try:
-            outbox.deliver(batch)
-        except PipelineError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=deliver)
-    thread.start()
-    assert reached.wait(30)
-    monkeypatch.setattr(QuerySender, "_transact", transact)
-    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
-        other = outbox_of(pipeline, others, begun=1, finished=0)
-        assert not other.is_sent(1)
-        found = other.find(1, [(topic, True)])
-        assert found is not None
-        other.deliver(found)
-        released.set()
-        thread.join(60)
-    assert len(errors) == 1
-    assert "another run sends as" in str(errors[0])
-    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter([*values_of(0), *values_of(1)])
-
-
 def test_a_transaction_that_takes_too_long_gets_more_time_and_in_the_end_an_error(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,21 +180,6 @@ def test_a_batch_that_is_larger_than_those_before_has_more_time_from_the_first(
         given.append(sender._producer.timeout_ms >= outbox_sender.TRANSACTION_MS_MIN + batch.size_bytes)
     assert given == [True] * 4
     assert len(committed(cluster, topic)) == 520
-
-
-def test_only_an_offset_that_no_open_transaction_changes_is_believed(
-    pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Apache Kafka's coordinators of groups take a moment after the marker of a transaction."""
-    ask, asked = GroupCoordinator.committed, list[bool]()
-
-    async def noted(*arguments: Any, require_stable: bool = False) -> Any:
-        asked.append(require_stable)
-        return await ask(*arguments, require_stable=require_stable)
-
-    monkeypatch.setattr(GroupCoordinator, "committed", noted)
-    outbox_of(pipeline, senders)
-    assert asked == [True]
 
 
 def test_a_slow_transaction_gets_more_time_however_long_it_has_taken(
@@ -435,21 +300,6 @@ def test_the_topics_of_a_query_have_a_batch_together(
     assert len(committed(cluster, other)) == 30
 
 
-def test_a_disk_that_is_full_when_a_run_begins_is_told_in_a_sentence(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(outbox_module, "write_json", full)
-    state = StateDirectory(pipeline.state_directory)
-    with (
-        pytest.raises(PipelineError, match=r"the state directory .* cannot be used: No space left on device"),
-        opened_outboxes(pipeline, state, "one", {}, cluster.bootstrap_servers, threading.Event()),
-    ):
-        pass
-
-
 def test_damage_of_a_staged_batch_is_never_sent(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
 ) -> None:
@@ -460,91 +310,6 @@ def test_damage_of_a_staged_batch_is_never_sent(
     with pytest.raises(Exception, match="is damaged"):
         outbox.deliver(batch)
     assert committed(cluster, topic) == []
-
-
-def test_the_group_and_the_transactional_ids_are_those_of_the_state(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
-) -> None:
-    outbox_of(pipeline, senders)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    groups = {group.group_id for group in admin.list_consumer_groups().result().valid}
-    assert f"barnabas-pipeline-{topic}-one" in groups
-    note = json.loads((pipeline.state_directory / "outbox" / "sent.json").read_text())
-    assert (note["state_id"], note["next_batch"]) == ("one", 0)
-
-
-def test_a_sender_whose_place_was_taken_while_it_was_idle_does_not_take_it_back(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
-) -> None:
-    """The refreshing of an idle run finds the copy; the next batch says so, and does not fence it."""
-    outbox = outbox_of(pipeline, senders)
-    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
-    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
-        copy = outbox_of(pipeline, others, begun=0, finished=0)
-        (idle,) = senders._senders
-        senders.call(idle.refresh())
-        with pytest.raises(PipelineError, match=r"another run sends as .* so a copy of"):
-            outbox.deliver(staged(outbox, 1, pipeline, [b"key of the first run"]))
-        copy.deliver(staged(copy, 1, pipeline, values_of(1)))
-        assert len(committed(cluster, topic)) == 60
-
-
-@pytest.mark.parametrize("is_batch", [True, False])
-def test_what_a_copy_has_sent_meanwhile_is_not_taken_for_an_attempt_of_ours(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, is_batch: bool
-) -> None:
-    """The abort that would tell is lost too."""
-    outbox = outbox_of(pipeline, senders)
-    batch = staged(outbox, 0, pipeline, [b"key of the first run"])
-    (sender,) = senders._senders
-    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
-        other = dataclasses.replace(pipeline, state_directory=pipeline.state_directory / "copy")
-        copy = outbox_of(other, others)
-        copy.deliver(staged(copy, 0, other, values_of(0)))
-        senders.call(forgotten(sender))
-        with pytest.raises(PipelineError, match=r"another run sends as .* so a copy of"):
-            if is_batch:
-                outbox.deliver(batch)
-            else:
-                sender.send(None, Sent(0))
-    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter(values_of(0))
-
-
-async def forgotten(sender: QuerySender) -> None:
-    """As after a failure whose abort was not answered."""
-    if sender._producer is not None:
-        await sender._producer.close()
-    sender._producer = None
-
-
-def test_the_offset_of_an_idle_run_is_refreshed_again_after_a_failure(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
-) -> None:
-    outbox = outbox_of(pipeline, senders)
-    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
-    (sender,) = senders._senders
-    cluster.fail_requests("AddOffsetsToTxn", "INVALID_TXN_STATE")
-    has_producer = []
-    for _ in range(2):
-        senders.call(sender.refresh())
-        has_producer.append(sender._producer is not None)
-    assert has_producer == [False, True]
-    outbox.deliver(staged(outbox, 1, pipeline, values_of(1)))
-    assert len(committed(cluster, topic)) == 60
-
-
-def test_an_offset_that_is_committed_again_so_that_it_does_not_expire_is_in_nobodys_way(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
-) -> None:
-    outbox = outbox_of(pipeline, senders)
-    (sender,) = senders._senders
-    for batch_id in range(3):
-        outbox.deliver(staged(outbox, batch_id, pipeline, values_of(batch_id)))
-        if batch_id == 1:
-            cluster.fail_requests("TxnOffsetCommit", "INVALID_TXN_STATE")
-        senders.call(sender.refresh())
-    assert len(committed(cluster, topic)) == 90
-    assert outbox_of(pipeline, senders, 2, 2).is_sent(2)
 
 
 @pytest.mark.parametrize(
@@ -564,71 +329,6 @@ def test_what_brokers_refuse_is_told_at_once_with_what_to_do(
     with pytest.raises(PipelineError, match=rf"delays.yaml:30: the brokers refuse .*{error}.*at_least_once") as raised:
         outbox_of(pipeline, senders) if api == "InitProducerId" else outbox.deliver(batch)
     assert f"barnabas-pipeline-{pipeline.name}-one-{VIEW}" in str(raised.value)
-
-
-def test_a_run_that_is_told_to_stop_does_not_wait_for_brokers_that_do_not_answer(
-    cluster: KafkaCluster, pipeline: Pipeline
-) -> None:
-    stop = threading.Event()
-    with sending(pipeline, "one", "127.0.0.1:1", stop) as senders:
-        threading.Timer(0.3, stop.set).start()
-        with pytest.raises(RunStopped):
-            outbox_of(pipeline, senders)
-
-
-def test_records_of_a_transaction_that_nobody_ended_are_not_committed_with_the_next_one(
-    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outbox = outbox_of(pipeline, senders)
-    send_part = QuerySender._send_part
-
-    async def failing(self: QuerySender, producer: object, part: object) -> None:
-        await send_part(self, producer, part)  # type: ignore[arg-type]
-        await producer.flush()  # type: ignore[attr-defined]
-        raise RuntimeError("a fault of ours")
-
-    batch = staged(outbox, 0, pipeline, values_of(0))
-    with monkeypatch.context() as patched:
-        patched.setattr(QuerySender, "_send_part", failing)
-        with pytest.raises(RuntimeError, match="a fault of ours"):
-            outbox.deliver(batch)
-    outbox.deliver(batch)
-    assert Counter(value for _, _, value in committed(cluster, topic)) == Counter(values_of(0))
-
-
-@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", ["begin", "send_column", "flush", "send_offsets", "commit"])
-def test_a_run_that_is_killed_at_a_step_of_the_transaction_leaves_a_batch_that_the_next_one_has_once(
-    cluster: KafkaCluster,
-    topic: str,
-    pipeline: Pipeline,
-    senders: OutboxSenders,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-    is_after: bool,
-) -> None:
-    outbox = outbox_of(pipeline, senders)
-    outbox.deliver(staged(outbox, 0, pipeline, values_of(0)))
-    call = getattr(TransactionalProducer, step)
-
-    async def killed(*arguments: object) -> None:
-        if is_after:
-            await call(*arguments)
-        raise RuntimeError("killed")  # nobody expects that, so nobody aborts
-
-    batch = staged(outbox, 1, pipeline, values_of(1))
-    with monkeypatch.context() as patched:
-        patched.setattr(TransactionalProducer, step, killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            outbox.deliver(batch)
-    with sending(pipeline, "one", cluster.bootstrap_servers, threading.Event()) as others:
-        following = outbox_of(pipeline, others, begun=1, finished=0)
-        assert following.is_sent(1) == (step == "commit" and is_after)
-        if not following.is_sent(1):
-            following.deliver(batch)
-        following.deliver(staged(following, 2, pipeline, values_of(2)))
-    expected = Counter(value for number in range(3) for value in values_of(number))
-    assert Counter(value for _, _, value in committed(cluster, topic)) == expected
 
 
 def test_a_record_that_is_larger_than_any_is_told(
