@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from barnabas.client import producer_sender
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ProducerFencedError, TransactionFailedError, TransactionInDoubtError
@@ -13,6 +15,8 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset, ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.link.errors import UnsupportedVersionError
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.topics import TopicPartition
@@ -127,6 +131,27 @@ class TransactionSuite:
                             await again()
                     await new.commit()
                 assert await committed_values(client, topic, 1) == [b"new"]
+
+        run(main())
+
+    def test_records_that_no_broker_takes_fail_the_transaction(
+        self, run: Run, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nobody waits for them any more when the transaction is to be committed."""
+        monkeypatch.setattr(producer_sender, "VERSIONS", {ApiKey.PRODUCE: (98, 99)})
+
+        async def main() -> None:
+            async with client_of(bootstrap) as client:
+                topic = await created_topic(client, "untaken", PARTITIONS)
+                async with TransactionalProducer(client, fresh("id")) as producer:
+                    await producer.begin()
+                    sent = await producer.send(ProducerRecord(topic, b"one"))
+                    await asyncio.wait([sent])
+                    with pytest.raises(TransactionFailedError) as raised:
+                        await producer.commit()
+                    assert isinstance(raised.value.__cause__, UnsupportedVersionError)
+                    await producer.abort()
+                assert await committed_values(client, topic, 0) == []
 
         run(main())
 
