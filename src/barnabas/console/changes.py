@@ -1,7 +1,7 @@
 """What the console changes where it may: a record is written, a move of partitions cancelled, leaders are elected.
 
 A change is prepared, which does nothing but say what would happen, and carried out by the number that it got then:
-once, as it was said, soon.
+once, as it was said, soon. Who confirms it again is told how it ended.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.client.admin import Admin
-from barnabas.client.errors import ClientError, ClientTimeoutError
+from barnabas.client.errors import ClientError, ClientTimeoutError, DeliveryTimeoutError
 from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ProducerSettings
@@ -33,14 +33,16 @@ PREPARED_SECONDS_MAX: Final = 600.0
 CHANGE_MS_MAX: Final = 15_000
 _WAIT_SECONDS: Final = 5.0
 _NAMED_MAX: Final = 20
-_NOT_DONE: Final = (
-    KafkaError,
-    ClientError,
-    ConnectionError,
-    RequestTimeoutError,
-    UnsupportedVersionError,
-    ProtocolError,
+_IN_DOUBT: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
 )
+"""With these a broker does not say that it has done nothing."""
+_LOOK = "It may have been done, or be done yet: look before you repeat it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +142,25 @@ class CancelMoves:
         return ("reassignments",)
 
     async def carry_out(self, client: Client) -> Outcome:
-        moves = [partition for partition, _ in self.moves]
         async with Admin(client) as admin:
+            now = await admin.list_partition_reassignments([partition for partition, _ in self.moves], CHANGE_MS_MAX)
+            # What began since it was shown is another move, which nobody has asked to cancel.
+            moves = [partition for partition, move in self.moves if now.get(partition) == move]
+            said = []
+            if ended := sum(partition not in now for partition, _ in self.moves):
+                said.append(f"{counted(ended, 'move')} had come to an end before.")
+            if others := len(self.moves) - ended - len(moves):
+                said.append(f"{counted(others, 'partition')} moved otherwise than was shown: left alone.")
+            if not moves:
+                return Outcome(False, ("Nothing was cancelled.", *said))
             try:
                 await admin.alter_partition_reassignments(dict.fromkeys(moves), CHANGE_MS_MAX)
             except KafkaError as error:
                 # One error is told of all; some may have been cancelled, or have come to their end meanwhile.
                 left = await admin.list_partition_reassignments(moves, CHANGE_MS_MAX)
                 still = f"Still being moved: {len(left):,} of {counted(len(moves), 'partition')}."
-                return Outcome(not left, (f"The broker says: {told(error)}", still))
-        return Outcome(True, (f"{counted(len(moves), 'move')} cancelled.",))
+                return Outcome(not left, (f"The broker says: {told(error)}", still, *said))
+        return Outcome(not others, (f"{counted(len(moves), 'move')} cancelled.", *said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +187,11 @@ class ElectPreferred:
         )
 
     async def carry_out(self, client: Client) -> Outcome:
+        wanted = [partition for partition, _, after in self.elections if _preferred(client, partition) == after]
+        if not wanted:
+            return Outcome(False, ("Nothing was done: these partitions prefer other leaders by now.",))
         async with Admin(client) as admin:
-            found = await admin.elect_leaders(
-                ElectionType.PREFERRED, [partition for partition, _, _ in self.elections], CHANGE_MS_MAX
-            )
+            found = await admin.elect_leaders(ElectionType.PREFERRED, wanted, CHANGE_MS_MAX)
         failed = {
             partition: error
             for partition, error in found.items()
@@ -192,7 +204,18 @@ class ElectPreferred:
             said.append(f"{counted(others, 'partition')} had it already.")
         said += [f"{partition}: {told(error)}" for partition, error in list(failed.items())[:_NAMED_MAX]]
         said += _and_more(len(failed), "partition")
-        return Outcome(not failed, tuple(said))
+        if left_alone := len(self.elections) - len(wanted):
+            said.append(f"{counted(left_alone, 'partition')} with another preferred leader by now: left alone.")
+        return Outcome(not failed and not left_alone, tuple(said))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A change that was carried out, or tried; `is_repeated` where it was confirmed before."""
+
+    change: Change
+    outcome: Outcome
+    is_repeated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +223,13 @@ class _Prepared:
     change: Change
     session_id: str
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    prepared: _Prepared
+    task: asyncio.Task[Outcome | None]
+    """None where its turn has not come: nothing was done then."""
 
 
 class BusyError(Exception):
@@ -214,6 +244,7 @@ class Changes:
         self._client = client
         self._on_change = on_change
         self._prepared: OrderedDict[str, _Prepared] = OrderedDict()
+        self._begun: OrderedDict[str, _Begun] = OrderedDict()
         self._turn = asyncio.Lock()
 
     def prepare(self, change: Change, session_id: str) -> str:
@@ -225,49 +256,91 @@ class Changes:
         self._prepared[number] = _Prepared(change, session_id, until)
         return number
 
-    def take(self, number: str, session_id: str) -> Change | None:
-        """The change with that number, which is nobody's from now on; None where there is none."""
-        found = self._prepared.get(number)
-        if found is None or found.session_id != session_id:
-            return None
-        del self._prepared[number]
-        return found.change if self._client.host.loop.time() <= found.until else None
-
-    async def carry_out(self, change: Change, user: str) -> Outcome:
-        """Does it, and tells how that ended. Raises BusyError, and nothing is done then.
+    async def carry_out(self, number: str, session_id: str, user: str) -> Ended | None:
+        """Does what was prepared under that number by this session, and tells how that ended; None where nothing was,
+        or too long ago. For what was confirmed before it waits, and tells the same. Raises BusyError, and nothing is
+        done then: the change waits on.
 
         A browser that goes away does not take the change back: it is done to the end.
         """
+        begun = self._begun.get(number)
+        is_repeated = begun is not None
+        if begun is None:
+            begun = self._begin(number, session_id, user)
+        if begun is None or begun.prepared.session_id != session_id:
+            return None
+        outcome = await asyncio.shield(begun.task)
+        if outcome is None:
+            raise BusyError("another change is under way: nothing was done; try again in a moment")
+        return Ended(begun.prepared.change, outcome, is_repeated)
+
+    async def close(self) -> None:
+        """Waits for nothing more: of what is under way it is told that nobody knows how it ends."""
+        tasks = [begun.task for begun in self._begun.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Inside.
+
+    def _begin(self, number: str, session_id: str, user: str) -> _Begun | None:
+        prepared = self._prepared.get(number)
+        if prepared is None or prepared.session_id != session_id:
+            return None
+        del self._prepared[number]
+        if self._client.host.loop.time() > prepared.until:
+            return None
+        for each in [each for each, begun in self._begun.items() if begun.task.done()]:
+            if len(self._begun) < PREPARED_MAX:
+                break
+            del self._begun[each]
+        task = self._client.host.loop.create_task(
+            self._in_turn(number, prepared, user), name=f"console: {prepared.change.title}"
+        )
+        begun = self._begun[number] = _Begun(prepared, task)
+        return begun
+
+    async def _in_turn(self, number: str, prepared: _Prepared, user: str) -> Outcome | None:
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
                 await self._turn.acquire()
         except TimeoutError:
-            raise BusyError("another change is under way: nothing was done; try again in a moment") from None
-        task = self._client.host.loop.create_task(self._carry_out(change, user), name=f"console: {change.title}")
-        task.add_done_callback(lambda _: self._turn.release())
-        return await asyncio.shield(task)
-
-    async def _carry_out(self, change: Change, user: str) -> Outcome:
-        outcome = await self._tried(change)
-        who = f"{user}: " if user else ""
-        self._on_change(f"{who}{change.title}: {' '.join([*change.sentences[:1], *outcome.said])}")
+            del self._begun[number]
+            self._prepared[number] = prepared
+            return None
+        try:
+            outcome = await self._tried(prepared.change)
+        except asyncio.CancelledError:
+            self._tell(prepared.change, user, "The console ended before the answer came.", _LOOK)
+            raise
+        finally:
+            self._turn.release()
+        self._tell(prepared.change, user, *outcome.said)
         return outcome
+
+    def _tell(self, change: Change, user: str, *said: str) -> None:
+        who = f"{user}: " if user else ""
+        self._on_change(f"{who}{change.title}: {' '.join([*change.sentences[:1], *said])}")
 
     async def _tried(self, change: Change) -> Outcome:
         try:
             outcome = await change.carry_out(self._client)
+        except DeliveryTimeoutError as error:
+            said = _LOOK if error.may_be_written else "It was surely not written."
+            return Outcome(False, (f"No answer in time: {_named(error)}.", said))
         except (ClientTimeoutError, RequestTimeoutError, TimeoutError) as error:
-            return Outcome(
-                False,
-                (
-                    f"No answer in time: {_named(error)}.",
-                    "It may have been done, or be done yet: look before you repeat it.",
-                ),
-            )
-        except _NOT_DONE as error:
-            return Outcome(
-                False, (f"The broker refused it: {told(error)}" if isinstance(error, KafkaError) else _named(error),)
-            )
+            return Outcome(False, (f"No answer in time: {_named(error)}.", _LOOK))
+        except KafkaError as error:
+            if error.code in _IN_DOUBT:
+                return Outcome(False, (f"The broker says: {told(error)}", _LOOK))
+            return Outcome(False, (f"The broker refused it: {told(error)}",))
+        except UnsupportedVersionError as error:
+            return Outcome(False, (f"{_named(error)}: it was not done.",))
+        except (ClientError, ConnectionError, ProtocolError) as error:
+            return Outcome(False, (f"{_named(error)}.", _LOOK))
+        except Exception as error:
+            self._client.logger.exception("A change failed")
+            return Outcome(False, (f"A mistake of the console: {type(error).__name__}.", _LOOK))
         self._client.metadata.request_update()
         return outcome
 
@@ -281,6 +354,11 @@ def told(error: Exception) -> str:
 
 
 # Inside.
+
+
+def _preferred(client: Client, partition: TopicPartition) -> int | None:
+    info = client.cluster.partition(partition)
+    return info.replicas[0] if info is not None and info.replicas else None
 
 
 def _named(error: Exception) -> str:

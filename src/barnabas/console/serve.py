@@ -69,6 +69,7 @@ async def serve(
     client = Client(host, settings, logger)
     poller = Poller(client, pace=pace, read_files=read_files)
     configs = ConfigReader(client, pace=pace)
+    changes = Changes(client, on_change) if may_change else None
     app = App(
         poller,
         RecordReader(client),
@@ -76,7 +77,7 @@ async def serve(
         Tokens(host.entropy(32)),
         configs,
         ", ".join(servers),
-        changes=Changes(client, on_change) if may_change else None,
+        changes=changes,
         logins=None if users is None else Logins(host, users),
     )
     server = HttpServer(host.loop, app.answer, logger, refuses_forms=not may_change and users is None)
@@ -88,6 +89,8 @@ async def serve(
         await poller.run()
     finally:
         await server.stop()
+        if changes is not None:
+            await changes.close()
         await configs.close()
         await poller.close()
         await client.close()

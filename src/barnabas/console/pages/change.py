@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.records import ProducerRecord
-from barnabas.console.changes import BusyError, CancelMoves, Change, ElectPreferred, Outcome, WriteRecord
+from barnabas.console.changes import BusyError, CancelMoves, Change, ElectPreferred, Ended, WriteRecord
 from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.messages import shown_bytes, shown_headers
 from barnabas.console.pages.page import Page, Visit, hidden, int_of, missing
@@ -64,38 +64,46 @@ def _asked(visit: Visit, changes: Changes, wanted: Change) -> Page:
             tag("p", "Nothing was done yet. This will happen:", class_="note"),
             tag("section", tag("ul", [tag("li", each) for each in wanted.sentences])),
             _shown(record) if record is not None else None,
-            tag(
-                "form",
-                hidden(token=visit.visitor.token, number=number),
-                tag("button", wanted.title, type="submit", class_="does"),
-                link("No, go back", *wanted.back),
-                method="post",
-                action="/change/do",
-            ),
+            _confirming(visit, number, wanted.title, link("No, go back", *wanted.back)),
         ],
         is_live=False,
     )
 
 
 async def _done(visit: Visit, changes: Changes, form: Mapping[str, str]) -> Page:
-    wanted = changes.take(form.get("number", ""), visit.visitor.session_id)
-    if wanted is None:
-        said = "This was confirmed before, or asked for too long ago: it was not done again."
-        return Page("Not done", tag("p", said, class_="note warning", role="alert"), is_live=False, status=409)
+    number = form.get("number", "")
     try:
-        outcome = await changes.carry_out(wanted, visit.visitor.user)
+        ended = await changes.carry_out(number, visit.visitor.session_id, visit.visitor.user)
     except BusyError as error:
-        return Page("Not done", tag("p", f"{error}.", class_="note warning"), is_live=False, status=503)
-    return _ended(wanted, outcome)
+        note = tag("p", f"{error}.", class_="note warning", role="alert")
+        return Page("Not done", [note, _confirming(visit, number, "Try again")], is_live=False, status=503)
+    if ended is None:
+        said = "This was asked for too long ago, or confirmed long since: nothing was done now."
+        return Page("Not done", tag("p", said, class_="note warning", role="alert"), is_live=False, status=409)
+    return _ended(ended)
 
 
-def _ended(wanted: Change, outcome: Outcome) -> Page:
+def _confirming(visit: Visit, number: str, label: str, *others: Content) -> Html:
+    return tag(
+        "form",
+        hidden(token=visit.visitor.token, number=number),
+        tag("button", label, type="submit", class_="does"),
+        others,
+        method="post",
+        action="/change/do",
+    )
+
+
+def _ended(ended: Ended) -> Page:
+    wanted, outcome = ended.change, ended.outcome
     kind = "good" if outcome.is_done else "bad"
     role = "status" if outcome.is_done else "alert"
+    again = "This form came before: what it asks for was tried once, and this is how that ended."
     return Page(
         f"{wanted.title}: {'done' if outcome.is_done else 'failed'}",
         [
             tag("div", [tag("p", each) for each in outcome.said], class_=f"note {kind}", role=role),
+            tag("p", again, class_="faint") if ended.is_repeated else None,
             tag("p", link("Go on", *wanted.back), " ", _another(wanted)),
         ],
         is_live=False,
