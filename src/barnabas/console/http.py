@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 REQUEST_BYTES_MAX: Final = 16 * 1024
 FORM_BYTES_MAX: Final = 256 * 1024
 CONNECTIONS_MAX: Final = 64
+"""For a further one, that whose request has been awaited longest is cut off; where all have one, the further one."""
 REQUEST_SECONDS_MAX: Final = 10.0
 """How long a request may take to come."""
 ANSWER_SECONDS_MAX: Final = 60.0
@@ -173,6 +174,17 @@ class HttpServer:
         for connection in list(self.connections):
             connection.abort()
 
+    def has_room(self) -> bool:
+        """Whether there is room for a connection more; those who only hold one make some."""
+        if len(self.connections) < CONNECTIONS_MAX:
+            return True
+        for connection in self.connections:
+            if not connection.has_asked:
+                del self.connections[connection]
+                connection.abort()
+                return True
+        return False
+
 
 class _Connection(asyncio.Protocol):
     """Serves one request."""
@@ -191,7 +203,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        if len(self._server.connections) >= CONNECTIONS_MAX:
+        if not self._server.has_room():
             self._transport.abort()
             return
         self._server.connections[self] = None
@@ -221,6 +233,11 @@ class _Connection(asyncio.Protocol):
             self._timer.cancel()
         self._timer = self._server.loop.call_later(ANSWER_SECONDS_MAX, self.abort)
         self._answering = self._server.loop.create_task(self._answer(request))
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether its request has come, as a whole."""
+        return self._is_over
 
     def abort(self) -> None:
         """Cuts it off."""
@@ -252,7 +269,7 @@ class _Connection(asyncio.Protocol):
         try:
             response = await self._server.answer(request)
         except Exception:
-            self._server.logger.exception("The page %s failed", "/".join(request.segments))
+            self._server.logger.exception("The page %r failed", "/".join(request.segments))
             response = _plain(500, "this page failed; what the console printed has the cause")
         self._send(response, has_body=request.method != "HEAD")
 

@@ -29,10 +29,13 @@ PASSWORD_BYTES_MAX: Final = 1_024
 PLACES: Final = 4
 """How many log in at the same time; others wait."""
 WAIT_SECONDS_MAX: Final = 10.0
+WAITING_MAX: Final = 16
+"""How many wait; further ones are told so at once, and hold no connection that others need."""
 FAILURE_SECONDS: Final = 1.0
 """How long a failure keeps its place, and its answer."""
 FAILURE_SECONDS_MAX: Final = 8.0
 _FAILURES_COUNTED_SECONDS: Final = 60.0
+_TOO_MANY: Final = "too many log in at the same time: try again in a moment"
 _FAILURES_COUNTED_MAX: Final = 1_000
 _COST, _BLOCK, _LANES = 2**14, 8, 1
 _COST_MAX: Final = 2**16
@@ -137,7 +140,9 @@ class Logins:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 await self._places.acquire()
         except TimeoutError:
-            raise TooManyError("too many log in at the same time: try again in a moment") from None
+            raise TooManyError(_TOO_MANY) from None
+        finally:
+            self.waiting -= 1
         kept_seconds = self._failure_seconds()
         is_right = False
         try:
@@ -157,12 +162,16 @@ class Logins:
             return None
         while len(self._sessions) >= SESSIONS_MAX:
             self._sessions.popitem(last=False)
+        self.waiting = 0
         session_id = self._host.entropy(32).hex()
         self._sessions[session_id] = name, loop.time() + SESSION_SECONDS_MAX
         return session_id
 
     def session(self, request: Request) -> tuple[str, str] | None:
         """The id of the session that a request belongs to, and its user; None where it belongs to none."""
+        if self.waiting >= WAITING_MAX:
+            raise TooManyError(_TOO_MANY)
+        self.waiting += 1
         for cookie in request.headers.get("cookie", "").split(";"):
             name, _, session_id = cookie.strip().partition("=")
             found = self._sessions.get(session_id) if name == self._cookie else None

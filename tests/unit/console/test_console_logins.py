@@ -141,6 +141,22 @@ def test_failures_are_answered_later_the_more_there_are() -> None:
         some: Any = logins
         some._failures.extend([asyncio.get_running_loop().time()] * 20)
         assert some._failure_seconds() == 3.0
+def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once() -> None:
+    async def body(logins: Logins) -> None:
+        guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(20)]
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        with pytest.raises(TooManyError):
+            await logins.log_in("ada", "right")
+        assert time.monotonic() - began < 1
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+        assert logins.waiting == 0
+
+    with_logins(body)
+
+
         some._failures.extend([asyncio.get_running_loop().time()] * 2_000)
         assert len(some._failures) == 1_000
         assert some._failure_seconds() == 8.0

@@ -140,18 +140,41 @@ def test_a_request_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatc
     _with_server(body)
 
 
-def test_connections_beyond_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_beyond_the_bound_are_refused_where_all_have_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
 
     async def body(server: HttpServer, port: int) -> None:
         _, first = await asyncio.open_connection("127.0.0.1", port)
-        while not server.connections:
+        first.write(b"GET /slow HTTP/1.1\r\n\r\n")
+        while not any(each.has_asked for each in server.connections):
             await asyncio.sleep(0)
         assert await _is_cut_off(port, b"GET / HTTP/1.1\r\n\r\n")
         await _close(first)
         while server.connections:
             await asyncio.sleep(0)
         assert b"200 OK" in await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+
+    async def answer(request: Request) -> Response:
+        if request.segments == ("slow",):
+            await asyncio.sleep(60)
+        return Response(200, b"")
+
+    _with_server(body, answer)
+
+
+def test_who_asks_finds_room_among_those_who_only_hold_connections() -> None:
+    async def body(server: HttpServer, port: int) -> None:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(http.CONNECTIONS_MAX)]
+        while len(server.connections) < http.CONNECTIONS_MAX:
+            await asyncio.sleep(0)
+        assert b"200 OK" in await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
+        assert len(server.connections) == http.CONNECTIONS_MAX - 1
+        with contextlib.suppress(ConnectionError):
+            assert await idle[0][0].read() == b""  # who has been awaited longest had to go
+        idle[-1][1].write(b"GET / HTTP/1.1\r\n\r\n")
+        assert b"200 OK" in await idle[-1][0].read()
+        for _, writer in idle:
+            await _close(writer)
 
     _with_server(body)
 
