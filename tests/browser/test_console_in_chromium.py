@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from barnabas.cli.console_pipelines import reader_of
-from barnabas.console.logins import PasswordHash
+from barnabas.console.logins import PasswordHash, User
 from barnabas.testing import KafkaCluster
 from tests.support.browser import Browser, browser_path
 from tests.support.running_console import RunningConsole
@@ -261,7 +261,7 @@ def test_a_change_by_keyboard_is_confirmed_first(cluster: KafkaCluster, chromium
 
 def test_a_login_leads_to_the_page_that_was_asked_for(cluster: KafkaCluster, chromium: Browser) -> None:
     chromium.complaints.clear()
-    users = {"ada": PasswordHash.of("correct horse", bytes(16))}
+    users = {"ada": User(PasswordHash.of("correct horse", bytes(16)))}
     with RunningConsole(cluster.bootstrap_servers, users=users) as console:
         for size, theme in DRESSES:
             chromium.dress(*size, theme)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlencode, urlsplit
 
-from barnabas.console.logins import PasswordHash
+from barnabas.console.logins import User
 from barnabas.console.pipelines import ReadFiles
 from barnabas.console.serve import serve
 from barnabas.kernel.real_host import RealHost, run
@@ -58,7 +58,7 @@ class RunningConsole:
         bootstrap: str,
         login: Login | None = None,
         *,
-        users: Mapping[str, PasswordHash] | None = None,
+        users: Mapping[str, User] | None = None,
         may_change: bool = False,
         read_files: ReadFiles | None = None,
     ) -> None:

@@ -28,7 +28,7 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
-    from barnabas.console.logins import PasswordHash
+    from barnabas.console.logins import User
     from barnabas.console.pipelines import ReadFiles
     from barnabas.kernel.real_host import RealHost
 
@@ -61,7 +61,7 @@ LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
     "--login-file",
     type=click.Path(),
     metavar="FILE",
-    help="Who may log in: lines NAME:HASH, which --new-login makes. Without it there is no login.",
+    help="Who may log in: lines NAME:ROLE:HASH, which --new-login makes. Without it there is no login.",
 )
 @click.option(
     "--allow-changes",
@@ -81,6 +81,13 @@ LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
     metavar="NAME",
     help="Ask for a password (or read a line of standard input), print the line for --login-file, and end.",
 )
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "operator"]),
+    default="operator",
+    show_default=True,
+    help="Of --new-login: a viewer only looks, an operator changes what --allow-changes lets the console change.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print where it is, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 @bootstrap_option
@@ -93,6 +100,7 @@ def command(
     allow_changes: bool,
     pipeline_files: tuple[Path, ...],
     new_login: str | None,
+    role: str,
     as_json: bool,
     stop_with_parent: bool,
     bootstrap: str,
@@ -103,7 +111,7 @@ def command(
     broker answers, and says so. Whoever opens it sees what its own login at the brokers may see. Ctrl-C ends it.
     """
     if new_login is not None:
-        _print_login(new_login)
+        _print_login(new_login, role)
         return
 
     async def body(host: RealHost) -> None:
@@ -188,7 +196,7 @@ def _refuse_address(address: str, no_login: bool, allow_changes: bool) -> None:
     )
 
 
-def _users(path: str) -> Mapping[str, PasswordHash]:
+def _users(path: str) -> Mapping[str, User]:
     """Who may log in. Raises CommandError."""
     from barnabas.console.logins import read_users
 
@@ -209,7 +217,7 @@ def _users(path: str) -> Mapping[str, PasswordHash]:
         ) from None
 
 
-def _print_login(name: str) -> None:
+def _print_login(name: str, role: str) -> None:
     from barnabas.console.logins import PASSWORD_BYTES_MAX, PasswordHash, is_name
 
     if not is_name(name):
@@ -220,7 +228,7 @@ def _print_login(name: str) -> None:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password or len(password.encode("utf-8", "surrogateescape")) > PASSWORD_BYTES_MAX:
         raise click.UsageError(f"a password has 1 to {PASSWORD_BYTES_MAX} bytes")
-    click.echo(f"{name}:{PasswordHash.of(password, os.urandom(16))}")
+    click.echo(f"{name}:{role}:{PasswordHash.of(password, os.urandom(16))}")
 
 
 def _tell_of_change(text: str) -> None:

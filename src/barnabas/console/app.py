@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.console.html import href
 from barnabas.console.http import PLAIN, READS_ONLY, Request, Response
-from barnabas.console.logins import TooManyError
+from barnabas.console.logins import Role, TooManyError
 from barnabas.console.pages.alerts import alerts
 from barnabas.console.pages.brokers import brokers
 from barnabas.console.pages.change import change, write
@@ -18,7 +18,7 @@ from barnabas.console.pages.groups import groups
 from barnabas.console.pages.login import login_page
 from barnabas.console.pages.messages import messages
 from barnabas.console.pages.overview import overview
-from barnabas.console.pages.page import Page, Visit, Visitor, framed, missing
+from barnabas.console.pages.page import ONLY_LOOKS, Page, Visit, Visitor, framed, missing
 from barnabas.console.pages.pipelines import pipelines
 from barnabas.console.pages.reassignments import reassignments
 from barnabas.console.pages.topics import topics
@@ -87,7 +87,7 @@ class App:
         if section == "static":
             return self._file(rest)
         session = None if self._logins is None else self._logins.session(request)
-        session_id, user = session or ("", "")
+        session_id = "" if session is None else session.session_id
         if request.method == "POST" and not self._tokens.is_right(request.form.get("token", ""), session_id):
             if session is None and self._logins is not None and section != "login":
                 return _to("/login")
@@ -102,12 +102,21 @@ class App:
                 self._logins.log_out(session_id)
                 return _to("/login", ("Set-Cookie", self._logins.cookie("", request)))
         self._poller.watch()
-        visitor = Visitor(self._tokens.of(session_id), user, session_id, self._changes is not None)
+        is_viewer = session is not None and session.role is Role.VIEWER
+        visitor = Visitor(
+            self._tokens.of(session_id),
+            "" if session is None else session.user,
+            session_id,
+            may_change=self._changes is not None and not is_viewer,
+            is_viewer=is_viewer,
+        )
         now_ms = self._poller.client.host.clock.time_ms()
         visit = Visit(self._poller, self._reader, now_ms, rest, request.query, self._bootstrap, visitor, self._configs)
         if request.method == "POST":
             if section != "change" or self._changes is None:
                 return _said(405, READS_ONLY if self._changes is None else "no form of the console leads here")
+            if is_viewer:
+                return _said(403, ONLY_LOOKS)
             page = await change(visit, self._changes, request.form)
         else:
             page = await self._page(visit, section, request.segments)

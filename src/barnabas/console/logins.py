@@ -1,4 +1,4 @@
-"""Who may log in to the console, and who has: a file of names and hashes, and sessions in memory.
+"""Who may log in to the console, and who has: a file of names, roles and hashes, and sessions in memory.
 
 A guess costs: each hash takes 16 MiB and some 50 ms off the loop, few are made at the same time, and one that failed
 keeps its place for a while, longer while many fail. A session ends after a day of work, and with the process.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import enum
 import hmac
 from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.kernel.host import OffloadKind
 
@@ -28,14 +29,14 @@ SESSION_SECONDS_MAX: Final = 12 * 3_600.0
 PASSWORD_BYTES_MAX: Final = 1_024
 PLACES: Final = 4
 """How many log in at the same time; others wait."""
-WAIT_SECONDS_MAX: Final = 10.0
 WAITING_MAX: Final = 16
 """How many wait; further ones are told so at once, and hold no connection that others need."""
+WAIT_SECONDS_MAX: Final = 10.0
 FAILURE_SECONDS: Final = 1.0
 """How long a failure keeps its place, and its answer."""
 FAILURE_SECONDS_MAX: Final = 8.0
-_FAILURES_COUNTED_SECONDS: Final = 60.0
 _TOO_MANY: Final = "too many log in at the same time: try again in a moment"
+_FAILURES_COUNTED_SECONDS: Final = 60.0
 _FAILURES_COUNTED_MAX: Final = 1_000
 _COST, _BLOCK, _LANES = 2**14, 8, 1
 _COST_MAX: Final = 2**16
@@ -87,21 +88,50 @@ class PasswordHash:
         return hmac.compare_digest(found, self.digest)
 
 
-def read_users(text: str) -> dict[str, PasswordHash]:
-    """The users of a file: a line `NAME:HASH` for each; empty lines, and those that begin with #, say nothing. Raises
-    ValueError, which names the line.
+class Role(enum.Enum):
+    """What a user may do; the value is the word for it in the file."""
+
+    VIEWER = "viewer"
+    """Looks."""
+    OPERATOR = "operator"
+    """Looks, and changes what the console may change."""
+
+
+class User(NamedTuple):
+    """What the file says of a user."""
+
+    password: PasswordHash
+    role: Role = Role.OPERATOR
+
+
+class Session(NamedTuple):
+    """A login that has not ended."""
+
+    session_id: str
+    user: str
+    role: Role
+
+
+def read_users(text: str) -> dict[str, User]:
+    """The users of a file: a line `NAME:ROLE:HASH` for each, or `NAME:HASH` for an operator; empty lines, and those
+    that begin with #, say nothing. Raises ValueError, which names the line.
     """
-    users: dict[str, PasswordHash] = {}
+    users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, colon, rest = line.strip().partition(":")
         if not colon or not is_name(name):
-            raise ValueError(f"line {number}: it must be NAME:HASH; `barnabas console --new-login NAME` prints one")
+            raise ValueError(
+                f"line {number}: it must be NAME:ROLE:HASH; `barnabas console --new-login NAME` prints one"
+            )
         if name in users:
             raise ValueError(f"line {number}: {name} is there twice")
+        role, has_role, hashed = rest.rpartition(":")
+        if has_role and role not in {each.value for each in Role}:
+            raise ValueError(f"line {number}: the role of {name} must be {' or '.join(each.value for each in Role)}")
         try:
-            users[name] = PasswordHash.read(rest)
+            users[name] = User(PasswordHash.read(hashed), Role(role) if has_role else Role.OPERATOR)
         except ValueError as error:
             raise ValueError(f"line {number}: the hash of {name} cannot be used: {error}") from None
     if not 1 <= len(users) <= USERS_MAX:
@@ -121,21 +151,25 @@ class TooManyError(Exception):
 class Logins:
     """Takes logins, and knows the sessions that have begun."""
 
-    def __init__(self, host: Host, users: Mapping[str, PasswordHash]) -> None:
+    def __init__(self, host: Host, users: Mapping[str, User]) -> None:
         """`users` are one or more, as `read_users` has them."""
         self._host = host
         self._users = users
         # Cookies know no ports: consoles beside each other have others.
         self._cookie = f"barnabas-console-{host.entropy(4).hex()}"
-        some = next(iter(users.values()))
+        some = next(iter(users.values())).password
         self._nobody = replace(some, digest=host.entropy(len(some.digest)))
         self._places = asyncio.Semaphore(PLACES)
+        self.waiting = 0
         self._failures: deque[float] = deque(maxlen=_FAILURES_COUNTED_MAX)
         self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     async def log_in(self, name: str, password: str) -> str | None:
         """The id of a new session; None, after a while, where name or password are wrong. Raises TooManyError."""
         loop = self._host.loop
+        if self.waiting >= WAITING_MAX:
+            raise TooManyError(_TOO_MANY)
+        self.waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 await self._places.acquire()
@@ -147,9 +181,10 @@ class Logins:
         is_right = False
         try:
             # A name that is not there takes as long as one that is.
-            wanted = self._users.get(name, self._nobody)
+            user = self._users.get(name)
+            wanted = self._nobody if user is None else user.password
             if len(password.encode("utf-8", "surrogatepass")) <= PASSWORD_BYTES_MAX:
-                is_right = await self._host.offload(OffloadKind.CPU, wanted.is_of, password) and name in self._users
+                is_right = await self._host.offload(OffloadKind.CPU, wanted.is_of, password) and user is not None
         finally:
             # Who hangs up makes no room for another guess.
             if is_right:
@@ -162,22 +197,18 @@ class Logins:
             return None
         while len(self._sessions) >= SESSIONS_MAX:
             self._sessions.popitem(last=False)
-        self.waiting = 0
         session_id = self._host.entropy(32).hex()
         self._sessions[session_id] = name, loop.time() + SESSION_SECONDS_MAX
         return session_id
 
-    def session(self, request: Request) -> tuple[str, str] | None:
-        """The id of the session that a request belongs to, and its user; None where it belongs to none."""
-        if self.waiting >= WAITING_MAX:
-            raise TooManyError(_TOO_MANY)
-        self.waiting += 1
+    def session(self, request: Request) -> Session | None:
+        """The session that a request belongs to; None where it belongs to none."""
         for cookie in request.headers.get("cookie", "").split(";"):
             name, _, session_id = cookie.strip().partition("=")
             found = self._sessions.get(session_id) if name == self._cookie else None
             if found is not None:
                 if self._host.loop.time() <= found[1]:
-                    return session_id, found[0]
+                    return Session(session_id, found[0], self._users[found[0]].role)
                 del self._sessions[session_id]
         return None
 

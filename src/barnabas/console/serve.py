@@ -15,7 +15,7 @@ from barnabas.console.app import App
 from barnabas.console.changes import Changes
 from barnabas.console.configs import ConfigReader
 from barnabas.console.http import HttpServer
-from barnabas.console.logins import Logins, PasswordHash
+from barnabas.console.logins import Logins, User
 from barnabas.console.pipelines import ReadFiles
 from barnabas.console.poller import Poller
 from barnabas.console.records_read import RecordReader
@@ -40,7 +40,7 @@ async def serve(
     names: Iterable[str] = (),
     login: Login | None = None,
     tls: ssl.SSLContext | None = None,
-    users: Mapping[str, PasswordHash] | None = None,
+    users: Mapping[str, User] | None = None,
     may_change: bool = False,
     on_change: Callable[[str], object] = lambda _: None,
     read_files: ReadFiles | None = None,

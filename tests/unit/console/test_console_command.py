@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.console.logins import read_users
+from barnabas.console.logins import Role, read_users
 from tests.support.command_runs import run_barnabas
 from tests.support.ports import free_port
 
@@ -40,7 +40,10 @@ def test_without_a_login_others_never_change_the_cluster() -> None:
 def test_a_line_for_the_file_of_logins_is_one_that_it_takes(tmp_path: Path) -> None:
     done = run_barnabas("console", "--new-login", "ada@example", stdin="correct horse\n")
     assert (done.status, done.errors) == (0, "")
-    assert read_users(done.output)["ada@example"].is_of("correct horse")
+    user = read_users(done.output)["ada@example"]
+    assert (user.password.is_of("correct horse"), user.role) == (True, Role.OPERATOR)
+    looks = run_barnabas("console", "--new-login", "vi", "--role", "viewer", stdin="correct horse\n")
+    assert read_users(looks.output)["vi"].role is Role.VIEWER
     assert "horse" not in done.output
     assert run_barnabas("console", "--new-login", "a:b", stdin="x\n").status == 2
     assert run_barnabas("console", "--new-login", "ada", stdin="\n").status == 2
@@ -51,7 +54,7 @@ def test_a_line_for_the_file_of_logins_is_one_that_it_takes(tmp_path: Path) -> N
     [
         ("ada:scrypt$1$8$1$AAAA$AAAA\n", 0o600, "line 1: the hash of ada cannot be used"),
         ("# nobody\n", 0o600, "it has 0 users"),
-        ("ada\n", 0o600, "line 1: it must be NAME:HASH"),
+        ("ada\n", 0o600, "line 1: it must be NAME:ROLE:HASH"),
         ("# nobody\n", 0o604, "others of this machine may read or write"),
         (None, 0o600, "cannot be read"),
     ],

@@ -13,13 +13,12 @@ import pytest
 
 from barnabas.console import logins as logins_module
 from barnabas.console.http import Request
-from barnabas.console.logins import Logins, PasswordHash, TooManyError, read_users
+from barnabas.console.logins import Logins, PasswordHash, Role, TooManyError, User, read_users
 from barnabas.kernel.real_host import RealHost, run
 from tests.support.ports import free_port
 from tests.support.running_console import Answer, RunningConsole
 
 SALT = bytes(range(16))
-USERS = {"ada": PasswordHash(16, 1, 1, SALT, PasswordHash.of("", SALT).digest)}
 
 
 def cheap(password: str) -> PasswordHash:
@@ -29,9 +28,12 @@ def cheap(password: str) -> PasswordHash:
     return PasswordHash(16, 1, 1, SALT, hashlib.scrypt(password.encode(), salt=SALT, n=16, r=1, p=1, dklen=32))
 
 
+USERS = {"ada": User(cheap("right")), "vi": User(cheap("right"), Role.VIEWER)}
+
+
 def with_logins(body: Callable[[Logins], Awaitable[None]]) -> None:
     async def on_host(host: RealHost) -> None:
-        await body(Logins(host, {"ada": cheap("right")}))
+        await body(Logins(host, {"ada": User(cheap("right"))}))
 
     run(on_host, name="test")
 
@@ -66,6 +68,10 @@ def test_a_hash_that_cannot_be_used_is_not_shown(text: str) -> None:
 def test_a_file_has_each_user_once() -> None:
     line = f"ada:{cheap('x')}".replace("scrypt$16$1", "scrypt$16$1")
     assert list(read_users(f"# who\n\n{line}\n")) == ["ada"]
+    assert read_users(line)["ada"].role is Role.OPERATOR
+    assert read_users(line.replace(":", ":viewer:"))["ada"] == (cheap("x"), Role.VIEWER)
+    with pytest.raises(ValueError, match=r"line 1: the role of ada must be viewer or operator"):
+        read_users(line.replace(":", ":Viewer:"))
     with pytest.raises(ValueError, match="line 2: ada is there twice"):
         read_users(f"{line}\n{line}\n")
 
@@ -74,7 +80,7 @@ def test_a_session_begins_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(logins: Logins) -> None:
         session_id = await logins.log_in("ada", "right")
         assert session_id is not None
-        assert logins.session(of(logins, session_id)) == (session_id, "ada")
+        assert logins.session(of(logins, session_id)) == (session_id, "ada", Role.OPERATOR)
         assert logins.session(of(logins, "0" * 64)) is None
         assert logins.session(of(logins, "")) is None
         assert logins.session(Request("GET", (), headers={"cookie": f"barnabas-console={session_id}"})) is None
@@ -135,12 +141,6 @@ def test_who_hangs_up_makes_no_room_for_another_guess(monkeypatch: pytest.Monkey
     with_logins(body)
 
 
-def test_failures_are_answered_later_the_more_there_are() -> None:
-    async def body(logins: Logins) -> None:
-        # White box: to wait for many of them would take minutes.
-        some: Any = logins
-        some._failures.extend([asyncio.get_running_loop().time()] * 20)
-        assert some._failure_seconds() == 3.0
 def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once() -> None:
     async def body(logins: Logins) -> None:
         guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(20)]
@@ -157,6 +157,12 @@ def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once() ->
     with_logins(body)
 
 
+def test_failures_are_answered_later_the_more_there_are() -> None:
+    async def body(logins: Logins) -> None:
+        # White box: to wait for many of them would take minutes.
+        some: Any = logins
+        some._failures.extend([asyncio.get_running_loop().time()] * 20)
+        assert some._failure_seconds() == 3.0
         some._failures.extend([asyncio.get_running_loop().time()] * 2_000)
         assert len(some._failures) == 1_000
         assert some._failure_seconds() == 8.0
@@ -167,14 +173,14 @@ def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once() ->
 @pytest.fixture(scope="module")
 def console() -> Iterator[RunningConsole]:
     """A console with a login, of no cluster."""
-    with RunningConsole(f"127.0.0.1:{free_port()}", users={"ada": cheap("right")}, may_change=True) as running:
+    with RunningConsole(f"127.0.0.1:{free_port()}", users=USERS, may_change=True) as running:
         yield running
 
 
-def log_in(console: RunningConsole, password: str = "right", to: str = "/") -> Answer:
+def log_in(console: RunningConsole, password: str = "right", to: str = "/", name: str = "ada") -> Answer:
     token = re.search(r'name="token" value="([0-9a-f]+)"', console.get("/login").text)
     assert token is not None
-    return console.post("/login", {"token": token[1], "name": "ada", "password": password, "to": to})
+    return console.post("/login", {"token": token[1], "name": name, "password": password, "to": to})
 
 
 def session_of(answer: Answer) -> dict[str, str]:
@@ -213,6 +219,20 @@ def test_a_login_leads_to_the_page_and_a_logout_ends_it(console: RunningConsole)
     out = console.post("/logout", {"token": token[1]}, headers=session)
     assert (out.status, out.headers["location"]) == (303, "/login")
     assert console.get("/topics", headers=session).status == 303
+
+
+def test_a_viewer_looks_and_changes_nothing(console: RunningConsole) -> None:
+    session = session_of(log_in(console, name="vi"))
+    page = console.get("/topics", headers=session)
+    assert "Your login only looks" in page.words
+    assert "Your login only looks" in console.get("/write", headers=session).words
+    token = re.search(r'name="token" value="([0-9a-f]+)"', page.text)
+    assert token is not None
+    for kind in ("write", "cancel", "elect", "do"):
+        assert console.post(f"/change/{kind}", {"token": token[1]}, headers=session).status == 403
+    assert console.post("/logout", {"token": token[1]}, headers=session).status == 303
+    operator = console.get("/topics", headers=session_of(log_in(console)))
+    assert "This console may change the cluster" in operator.words
 
 
 def test_a_wrong_password_says_no_more_than_that(console: RunningConsole) -> None:

@@ -9,7 +9,7 @@ from barnabas.client.records import ProducerRecord
 from barnabas.console.changes import BusyError, CancelMoves, Change, ElectPreferred, Ended, WriteRecord
 from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.messages import shown_bytes, shown_headers
-from barnabas.console.pages.page import Page, Visit, hidden, int_of, missing
+from barnabas.console.pages.page import ONLY_LOOKS, Page, Visit, hidden, int_of, missing
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,7 +29,12 @@ def write(visit: Visit) -> Page:
     """The form for a record."""
     cluster = visit.poller.cluster.value
     if not visit.visitor.may_change:
-        return missing("This console writes no records: it was started without --allow-changes.")
+        why = (
+            ONLY_LOOKS
+            if visit.visitor.is_viewer
+            else "This console writes no records: it was started without --allow-changes."
+        )
+        return missing(why)
     if cluster is None:
         return Page("Write a record", None)
     return Page("Write a record", _write_form(visit, cluster, visit.query), is_live=False)

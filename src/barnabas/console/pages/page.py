@@ -32,6 +32,7 @@ MENU: Final = (
     ("Pipelines", "pipelines"),
 )
 KEYS: Final = "1234567890a"[: len(MENU)]
+ONLY_LOOKS: Final = "Your login only looks: it changes nothing in the cluster."
 THEME_BUTTON: Final = tag(
     "button", "Theme", id="theme", type="button", hidden=True, title="Light, dark, or as the system (key t)"
 )
@@ -46,6 +47,8 @@ class Visitor:
     user: str = ""
     session_id: str = ""
     may_change: bool = False
+    is_viewer: bool = False
+    """Whether it is the login that may not, whatever the console may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,8 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
     ]
     only_reads = "The console only reads: it changes nothing in the cluster."
     may_change = "This console may change the cluster, after it has said how."
+    visitor = visit.visitor
+    what_it_may = ONLY_LOOKS if visitor.is_viewer else may_change if visitor.may_change else only_reads
     body = tag(
         "body",
         tag("a", "Skip to the page", href="#main", class_="skip"),
@@ -114,7 +119,7 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
         ),
         tag(
             "footer",
-            f"{may_change if visit.visitor.may_change else only_reads} Times are UTC. Asked of {visit.bootstrap}. ",
+            f"{what_it_may} Times are UTC. Asked of {visit.bootstrap}. ",
             "Keys: 1 to 9, 0 and a for the pages, / search, t theme.",
         ),
     )
