@@ -66,7 +66,7 @@ LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
 @click.option(
     "--allow-changes",
     is_flag=True,
-    help="Records can be written, moves of partitions cancelled, and preferred leaders elected from the pages.",
+    help="Records can be written, moves of partitions cancelled, leaders elected, and configs set from the pages.",
 )
 @click.option(
     "--pipeline",

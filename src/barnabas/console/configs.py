@@ -28,6 +28,14 @@ _TIMEOUT_SECONDS: Final = 5.0
 
 TOPIC, BROKER, BROKERS, STATIC, DEFAULT = 1, 2, 3, 4, 5
 """Where a value comes from, as DescribeConfigs numbers it."""
+SOURCES: Final = {
+    TOPIC: "this topic",
+    BROKER: "this broker, while it runs",
+    BROKERS: "all brokers, while they run",
+    STATIC: "server.properties",
+    DEFAULT: "default",
+    6: "this broker's loggers",
+}
 
 
 @dataclass(slots=True)
@@ -68,6 +76,14 @@ class ConfigReader:
             return await admin.describe_topic_configs(names, None, _TIMEOUT_SECONDS * 900)
 
         return await self._known(self._lists, names, ask)
+
+    def renew(self) -> None:
+        """Something was changed: what is known, or was asked before, counts no more."""
+        for kept in (self._resources, self._lists):
+            for known in kept.values():
+                if known.asking is not None:
+                    known.asking.cancel()
+            kept.clear()
 
     async def close(self) -> None:
         """Gives up what is being asked."""

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from barnabas.client.errors import ClientError
 from barnabas.client.records import ProducerRecord
-from barnabas.console.changes import BusyError, CancelMoves, Change, ElectPreferred, Ended, WriteRecord
+from barnabas.console.changes import BusyError, CancelMoves, Change, ElectPreferred, Ended, WriteRecord, told
+from barnabas.console.config_changes import ChangeConfig, NotPossibleError, prepared
 from barnabas.console.html import Content, Html, link, table, tag
+from barnabas.console.pages.config_change import VALUE_MAX, place_of
 from barnabas.console.pages.messages import shown_bytes, shown_headers
-from barnabas.console.pages.page import ONLY_LOOKS, Page, Visit, hidden, int_of, missing
+from barnabas.console.pages.page import ONLY_LOOKS, Page, Visit, hidden, int_of, missing, posting
+from barnabas.link.errors import UnsupportedVersionError
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,9 +52,11 @@ async def change(visit: Visit, changes: Changes, form: Mapping[str, str]) -> Pag
     cluster = visit.poller.cluster.value
     if kind == "do":
         return await _done(visit, changes, form)
-    if cluster is None or kind not in {"write", "cancel", "elect"}:
+    if cluster is None or kind not in {"write", "cancel", "elect", "config"}:
         return missing("There is no such change, or no broker has answered yet.")
     try:
+        if kind == "config":
+            return _asked(visit, changes, await _configured(visit, cluster, form))
         wanted = {"write": _written, "cancel": _cancelled, "elect": _elected}[kind](visit, cluster, form)
     except WrongFieldError as error:
         note = tag("p", f"{error}.", class_="note warning", role="alert")
@@ -82,10 +90,11 @@ async def _done(visit: Visit, changes: Changes, form: Mapping[str, str]) -> Page
     except BusyError as error:
         note = tag("p", f"{error}.", class_="note warning", role="alert")
         return Page("Not done", [note, _confirming(visit, number, "Try again")], is_live=False, status=503)
+    visit.configs.renew()
     if ended is None:
         said = "This was asked for too long ago, or confirmed long since: nothing was done now."
         return Page("Not done", tag("p", said, class_="note warning", role="alert"), is_live=False, status=409)
-    return _ended(ended)
+    return _ended(visit, ended)
 
 
 def _confirming(visit: Visit, number: str, label: str, *others: Content) -> Html:
@@ -99,7 +108,7 @@ def _confirming(visit: Visit, number: str, label: str, *others: Content) -> Html
     )
 
 
-def _ended(ended: Ended) -> Page:
+def _ended(visit: Visit, ended: Ended) -> Page:
     wanted, outcome = ended.change, ended.outcome
     kind = "good" if outcome.is_done else "bad"
     role = "status" if outcome.is_done else "alert"
@@ -110,6 +119,9 @@ def _ended(ended: Ended) -> Page:
             tag("div", [tag("p", each) for each in outcome.said], class_=f"note {kind}", role=role),
             tag("p", again, class_="faint") if ended.is_repeated else None,
             tag("p", link("Go on", *wanted.back), " ", _another(wanted)),
+            posting(visit.visitor, "Undo ...", "change", "config", **wanted.undone)
+            if isinstance(wanted, ChangeConfig) and outcome.is_done
+            else None,
         ],
         is_live=False,
     )
@@ -122,6 +134,23 @@ def _another(wanted: Change) -> Html | None:
 
 
 # Inside: what is wanted.
+
+
+async def _configured(visit: Visit, cluster: Cluster, form: Mapping[str, str]) -> Change:
+    place, key = place_of(cluster, form), form.get("key", "")
+    if place is None:
+        raise WrongFieldError("There is no such topic or broker, or not any more")
+    value = None if "away" in form else form.get("value", "")
+    if value is not None and (len(value) > VALUE_MAX or not (value.isprintable() or not value)):
+        raise WrongFieldError(f"A value has up to {VALUE_MAX:,} characters, all of which can be shown")
+    try:
+        return await prepared(visit.poller.client, place, key, value)
+    except NotPossibleError as error:
+        raise WrongFieldError(str(error)) from None
+    except KafkaError as error:
+        raise WrongFieldError(f"The broker would refuse {key}={value or ''}: {told(error)}") from None
+    except (ClientError, ConnectionError, TimeoutError, UnsupportedVersionError, ProtocolError) as error:
+        raise WrongFieldError(f"No broker has looked at it: {str(error) or 'no answer in time'}") from None
 
 
 def _cancelled(visit: Visit, _cluster: Cluster, form: Mapping[str, str]) -> Change:

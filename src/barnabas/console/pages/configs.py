@@ -5,22 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.config_admin import ConfigEntry, ResourceType
-from barnabas.console.configs import BROKER, BROKERS, DEFAULT, STATIC, TOPIC, Entries, Known
+from barnabas.console.config_changes import ConfigPlace
+from barnabas.console.configs import BROKER, BROKERS, DEFAULT, SOURCES, TOPIC, Entries, Known
 from barnabas.console.html import Content, Html, link, table, tag
+from barnabas.console.pages.config_change import change_form, change_link
 from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, search_field
 from barnabas.console.words import clock, counted, span
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
 
-_SOURCES: Final = {
-    TOPIC: "this topic",
-    BROKER: "this broker, while it runs",
-    BROKERS: "all brokers, while they run",
-    STATIC: "server.properties",
-    DEFAULT: "default",
-    6: "this broker's loggers",
-}
 _UNITS: Final = (".hours", ".minutes")
 _SHOWN_MAX: Final = 300
 """Characters of a value."""
@@ -40,14 +34,16 @@ async def configs(visit: Visit) -> Page:
             return missing(f"There is no topic {name}; perhaps it was deleted.")
         found = await visit.configs.of(ResourceType.TOPIC, name)
         links = [link("All configs", "configs"), " ", link(f"Topic {name}", "topics", name)]
-        return _one(visit, f"Configs of topic {name}", found, links, f"topic:{name}")
+        place = ConfigPlace(ResourceType.TOPIC, name)
+        return _one(visit, f"Configs of topic {name}", found, links, f"topic:{name}", place)
     if kind == "brokers" and len(visit.segments) == 2:
         node_id = int_of(name, -1)
         if node_id not in cluster.brokers:
             return missing(f"Broker {name} is not in the cluster: only a broker itself tells its configs.")
         found = await visit.configs.of(ResourceType.BROKER, str(node_id))
         links = [link("All configs", "configs"), " ", link(f"Broker {node_id}", "brokers", node_id)]
-        return _one(visit, f"Configs of broker {node_id}", found, links, f"broker:{node_id}")
+        place = ConfigPlace(ResourceType.BROKER, str(node_id))
+        return _one(visit, f"Configs of broker {node_id}", found, links, f"broker:{node_id}", place)
     return missing(f"There are no configs of {'/'.join(visit.segments)}: topics and brokers have some.")
 
 
@@ -109,7 +105,7 @@ def _set_on_topic(entries: Entries | None, *, is_known: bool) -> Content:
     return [tag("div", f"{name}=", _value(entries[name].value, entries[name])) for name in own]
 
 
-def _one(visit: Visit, title: str, found: Known[Entries], links: Content, resource: str) -> Page:
+def _one(visit: Visit, title: str, found: Known[Entries], links: Content, resource: str, place: ConfigPlace) -> Page:
     entries = found.value or {}
     wanted = visit.query.get("q", "").strip().lower()
     matching = [
@@ -121,35 +117,41 @@ def _one(visit: Visit, title: str, found: Known[Entries], links: Content, resour
     others = [entry for entry in matching if not differs(entry)]
     columns = ["Config", "Value", "Set by", "Otherwise"]
     with_text = f" with {wanted}" if wanted else ""
+    form = change_form(visit, place, entries)
     return Page(
         title,
         [
             tag("p", links),
             _note("These configs", found, visit),
+            form,
             search_field(visit, "Name or value"),
             table(
                 f"{counted(len(first), 'config')} other than the default{with_text}",
                 columns,
-                [_row(entry, is_other=True) for entry in first],
+                [_row(visit, entry, is_other=True) for entry in first],
                 "None." if found.value is not None else "Not known.",
             ),
             tag(
                 "details",
                 tag("summary", f"{counted(len(others), 'config')} as the default{with_text}"),
-                table("As the default", columns[:-1], [_row(entry, is_other=False)[:-1] for entry in others]),
+                table("As the default", columns[:-1], [_row(visit, entry, is_other=False)[:-1] for entry in others]),
                 id="defaults",
                 open=bool(wanted),
             ),
-            tag("p", f"Set one with `barnabas config set {resource} NAME=VALUE`.", class_="faint"),
+            None
+            if visit.visitor.may_change
+            else tag("p", f"Set one with `barnabas config set {resource} NAME=VALUE`.", class_="faint"),
         ],
+        is_live=form is None,
     )
 
 
-def _row(entry: ConfigEntry, *, is_other: bool) -> list[Content]:
-    source = _SOURCES.get(entry.source, "not told")
+def _row(visit: Visit, entry: ConfigEntry, *, is_other: bool) -> list[Content]:
+    source = SOURCES.get(entry.source, "not told")
+    change = change_link(visit, entry)
     return [
         [tag("b", entry.name) if is_other else entry.name, tag("small", " read only") if entry.is_read_only else None],
-        _value(entry.value, entry),
+        [_value(entry.value, entry), " ", change] if change else _value(entry.value, entry),
         mark("warning", source) if is_other and entry.source in {BROKER, BROKERS} else source,
         _otherwise(entry),
     ]
@@ -163,7 +165,7 @@ def _otherwise(entry: ConfigEntry) -> Content:
         tag(
             "div",
             _value(each.value, entry),
-            tag("small", f" {each.name}" if each.name != entry.name else "", f" {_SOURCES.get(each.source, '')}"),
+            tag("small", f" {each.name}" if each.name != entry.name else "", f" {SOURCES.get(each.source, '')}"),
         )
         for each in entry.synonyms[1:]
     ]
