@@ -1,14 +1,18 @@
-"""Python's clocks and its shared random source under a simulation, for asyncio code that knows of no `Host`.
+"""Python's clocks and its random sources under a simulation, for asyncio code that knows of no `Host`.
 
 Libraries ask `time.monotonic()` for their deadlines and `random.random()` for their back-off. While a `VirtualTime` is
 open, code on a simulated loop gets its machine's clocks from the functions of `time`, `time.sleep` holds its loop for
-that long in virtual time, and `random` is seeded. Other threads, which may run real clusters, see nothing of it, and
-neither does who has taken the functions before by `from time import monotonic`.
+that long in virtual time, and `random` is seeded; so is `os.urandom`, and with it `uuid.uuid4` and `secrets`. It gets
+no real socket: who waits for one until a time-out waits for ever, since no virtual time passes. Other threads, which
+may run real clusters, see nothing of it, and neither does who has taken the functions before by `from time import
+monotonic`.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import socket
 import threading
 import time
 from asyncio.events import _get_running_loop
@@ -48,8 +52,9 @@ class VirtualTime:
 
     def __init__(self, simulation: Simulation) -> None:
         self._seed = simulation.world.random("random").randrange(2**63)
+        self._entropy = simulation.world.random("urandom").randbytes
         self._thread = 0
-        self._real: dict[str, Any] = {}
+        self._real: list[tuple[Any, str, Any]] = []
         self._random_state: Any = None
 
     def __enter__(self) -> Self:
@@ -59,21 +64,25 @@ class VirtualTime:
         self._random_state = random.getstate()
         random.seed(self._seed)
         for name, reading in _READINGS.items():
-            self._replace(name, self._clock(getattr(time, name), reading))
-        self._replace("sleep", self._sleep(time.sleep))
+            self._replace(time, name, self._clock(getattr(time, name), reading))
+        self._replace(time, "sleep", self._sleep(time.sleep))
+        self._replace(os, "urandom", self._urandom(os.urandom))
+        self._replace(random, "_urandom", self._urandom(os.urandom))  # of SystemRandom, and so of secrets
+        self._replace(socket.socket, "__init__", self._no_socket(socket.socket.__init__))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name, real in self._real.items():
-            setattr(time, name, real)
+        for owner, name, real in reversed(self._real):
+            setattr(owner, name, real)
+        self._real.clear()
         random.setstate(self._random_state)
 
-    def _replace(self, name: str, function: Any) -> None:
+    def _replace(self, owner: Any, name: str, function: Any) -> None:
         function.is_virtual = True
-        self._real[name] = getattr(time, name)
-        setattr(time, name, function)
+        self._real.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, function)
 
     def _loop(self) -> SimulatedLoop | None:
         """The loop whose code asks."""
@@ -98,3 +107,20 @@ class VirtualTime:
                 loop.charge(loop.clock.virtual_seconds(seconds))
 
         return sleep
+
+    def _urandom(self, real: Callable[[int], bytes]) -> Callable[[int], bytes]:
+        def urandom(size: int) -> bytes:
+            return real(size) if self._loop() is None else self._entropy(size)
+
+        return urandom
+
+    def _no_socket(self, real: Callable[..., None]) -> Callable[..., None]:
+        def refuse(*arguments: Any, **named: Any) -> None:
+            if self._loop() is not None:
+                raise RuntimeError(
+                    "code in a simulation has no real sockets: it would wait for them while no virtual time passes; use"
+                    " asyncio's connections, which are simulated, as aiokafka and barnabas.client do"
+                )
+            real(*arguments, **named)
+
+        return refuse

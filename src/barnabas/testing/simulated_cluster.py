@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import logging
 from asyncio.events import _get_running_loop
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -36,6 +37,7 @@ from barnabas.server.cluster_plan import REPLICAS_MAX, ClusterPlan, properties_t
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.testing.cluster_admin import ClusterAdmin
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.killed_code import no_news_of_the_killed
 from barnabas.testing.real_clocks import VirtualTime
 from barnabas.testing.simulation import LIMIT_SECONDS, Simulation, SimulationFailedError
 from barnabas.wire.topics import TopicPartition
@@ -152,7 +154,12 @@ class SimulatedCluster:
     ) -> None:
         if error is not None:
             self._tell_how_to_repeat(error)
-        self._open.__exit__(kind, error, trace)
+        with no_news_of_the_killed():
+            try:
+                self._open.__exit__(kind, error, trace)
+            finally:
+                # What is left of them hangs together in rings: a client and its connections name each other.
+                gc.collect()
 
     # What there is.
 

@@ -102,12 +102,14 @@ class SimulatedProcess:
             self._error = task.exception()
         world = self.machine.world
         world.trace.add(world.now, Occurrence.PROCESS_ENDED, self._label, int(self._error is not None))
+        world.left_failed += [(self.name, failed) for failed in self.loop.failed_tasks()]
         self._end(silently=False)
         self.machine.process_ended(self)
 
-    def _end(self, *, silently: bool) -> None:
+    def _end(self, *, silently: bool, was_killed: bool = False) -> None:
         # Everything is cut before anything is let go of: what is let go of may run finalizers.
         self.ended = True
+        self.loop.was_killed = was_killed
         self.loop.dropped = True
         self.network.cut = True
         self.files.cut_off()
@@ -115,6 +117,8 @@ class SimulatedProcess:
         self.spawn.cut_off()
         self.network.close_all(silently=silently)
         self.loop.drop()
+        self.machine.world.let_go(self.loop)
+        self._task = None
         self.offload.abandon(power_failed=silently)
         self.spawn.kill_all(power_failed=silently)
         self.files.release()
@@ -152,13 +156,13 @@ class SimulatedProcess:
         if not self.ended:
             world = self.machine.world
             world.trace.add(world.now, Occurrence.PROCESS_CRASHED, self._label)
-            self._end(silently=False)
+            self._end(silently=False, was_killed=True)
             self.machine.process_killed(self)
 
     def lose_power(self) -> None:
         """The machine's power fails: `SimulatedMachine.power_fail` calls this."""
         if not self.ended:
-            self._end(silently=True)
+            self._end(silently=True, was_killed=True)
             self.machine.process_killed(self)
 
     def pause(self) -> None:

@@ -17,7 +17,6 @@ every run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import math
 import sys
@@ -25,12 +24,15 @@ import traceback
 import weakref
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, Protocol
 
+from barnabas.testing.killed_code import close_quietly, has_failed_unseen, no_news_of_the_killed
 from barnabas.testing.profile import LoopProfile
+from barnabas.testing.real_threads import this_thread
 from barnabas.testing.simulated_clock import SimulatedClock
+from barnabas.testing.simulated_tasks import SimulatedFuture, SimulatedTask
 from barnabas.testing.trace import Occurrence
 from barnabas.testing.world import World
 
@@ -142,20 +144,6 @@ class WaitingHandle(asyncio.TimerHandle):
         return self is other
 
 
-class SimulatedTask(asyncio.Task[Any]):
-    """A task whose hash is its number, so that sets of tasks have an order that does not depend on addresses."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], number: int, **options: Any) -> None:
-        self.number = number
-        super().__init__(coroutine, **options)
-
-    def __hash__(self) -> int:
-        return self.number
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
-
-
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """One process's loop. `network` is set by the process that owns the loop."""
 
@@ -165,6 +153,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.name = name
         self.world = world
         self.dropped = False
+        self.was_killed = False
+        """Whether its process was killed: what it has not closed is no fault of its code."""
         self._clock = clock
         self._profile = profile
         self._label = world.trace.label(name)
@@ -178,6 +168,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._closing_now = False
         self._tasks: list[weakref.ref[asyncio.Task[Any]]] = []
         self._tasks_made = 0
+        self._futures_made = 0
         self._tasks_swept_at = TASKS_KEPT_MIN
         self._task_factory: Any = None
         self._exception_handler: Any = None
@@ -210,6 +201,13 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> ReadyHandle:
+        if this_thread() != self.world.thread:
+            refusal = RuntimeError(
+                f"a thread of its own calls code of {self.name}, which runs in virtual time: there are no other threads"
+                " in a simulation"
+            )
+            self.world.fail(refusal)
+            raise refusal
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
@@ -345,15 +343,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._closing_now = True
         outer = _get_running_loop()
         hooks = sys.get_asyncgen_hooks()
+        was_running, self._running = self._running, True
         _set_running_loop(self)
         sys.set_asyncgen_hooks(*self._hooks)
         try:
-            for task in self.pending_tasks():
-                coroutine = task.get_coro()
-                if isinstance(coroutine, Coroutine):
-                    _close_quietly(coroutine)
+            with no_news_of_the_killed():
+                for task in self.pending_tasks():
+                    coroutine = task.get_coro()
+                    if inspect.iscoroutine(coroutine):
+                        close_quietly(coroutine)
+                    del task, coroutine
         finally:
             _set_running_loop(outer)
+            self._running = was_running
             sys.set_asyncgen_hooks(*hooks)
             self._closing_now = False
         self._tasks.clear()
@@ -361,6 +363,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def pending_tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks that are not done, in order of creation."""
         return [task for reference in self._tasks if (task := reference()) is not None and not task.done()]
+
+    def failed_tasks(self) -> list[asyncio.Task[Any]]:
+        """The tasks that have raised what nobody has taken yet, in order of creation."""
+        return [task for reference in self._tasks if (task := reference()) is not None and has_failed_unseen(task)]
 
     def describe_pending(self) -> list[str]:
         """One line for each task that is not done: its name and where it waits."""
@@ -374,13 +380,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     # Futures and tasks.
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        future = SimulatedFuture(loop=self)
+        self._futures_made = future.number = self._futures_made + 1
+        return future
 
     def create_task(
         self, coro: Any, *, name: str | None = None, context: Context | None = None, **options: Any
     ) -> asyncio.Task[Any]:
-        if self.dropped and isinstance(coro, Coroutine):
-            _close_quietly(coro)
+        if self.dropped and inspect.iscoroutine(coro):
+            close_quietly(coro)
         self._tasks_made += 1
         number = self._tasks_made
         if self._task_factory is not None:
@@ -394,7 +402,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._tasks.append(weakref.ref(task))
         if len(self._tasks) > self._tasks_swept_at:
             self._tasks = [
-                reference for reference in self._tasks if (kept := reference()) is not None and not kept.done()
+                reference
+                for reference in self._tasks
+                if (kept := reference()) is not None and (not kept.done() or has_failed_unseen(kept))
             ]
             self._tasks_swept_at = 2 * len(self._tasks) + TASKS_KEPT_MIN
         return task
@@ -568,14 +578,3 @@ def _refuse(**options: Any) -> None:
     for name, value in options.items():
         if value is not None and name not in HARMLESS_OPTIONS:
             raise NotImplementedError(f"a simulated network has no {name}: leave it out")
-
-
-def _close_quietly(coroutine: Coroutine[Any, Any, Any]) -> None:
-    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-        # What it was to wait for has not begun either, and is no fault of a process that was killed.
-        for given in list(inspect.getcoroutinelocals(coroutine).values()):
-            if inspect.iscoroutine(given):
-                _close_quietly(given)
-    # Dead code's last words: it awaits in a finally, is running right now, or reaches for what is cut off.
-    with contextlib.suppress(BaseException):
-        coroutine.close()

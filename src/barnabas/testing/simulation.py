@@ -26,12 +26,15 @@ from __future__ import annotations
 
 import gc
 import os
+import traceback
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from barnabas.testing.killed_code import has_failed_unseen
 from barnabas.testing.profile import Profile
 from barnabas.testing.simulated_host import Main, SimulatedMachine
+from barnabas.testing.simulated_loop import UnhandledError
 from barnabas.testing.simulated_network import SimulatedNetwork
 from barnabas.testing.trace import EventTrace, Occurrence
 from barnabas.testing.world import OutOfActionsError, TimeIsUpError, World
@@ -148,6 +151,23 @@ class Simulation:
         if self.world.failures:
             self._raise(SimulationFailedError, str(self.world.failures[0]))
 
+    def _look_for_failed_tasks(self) -> None:
+        """What a task has raised is told when it is collected, which may be never where its object names the task."""
+        running = [
+            (process.name, task)
+            for machine in self.machines.values()
+            for process in machine.processes
+            for task in process.loop.failed_tasks()
+        ]
+        left, self.world.left_failed = self.world.left_failed, []
+        for name, task in [*left, *running]:
+            if has_failed_unseen(task):
+                error = task.exception()
+                details = "".join(traceback.format_exception(error)) if error is not None else ""
+                failure = UnhandledError(f"on {name}: {task.get_name()} raised, and nobody has awaited it\n{details}")
+                failure.__cause__ = error
+                self.world.fail(failure)
+
     def _raise(self, kind: type[SimulationFailedError], what: str) -> None:
         self._failed = True
         cause = self.world.failures[0] if self.world.failures else None
@@ -194,6 +214,8 @@ class Simulation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if kind is None and not self._failed:
+                self._look_for_failed_tasks()
             self.close()
             if kind is None and not self._failed:
                 self.check()

@@ -14,9 +14,14 @@ import heapq
 import sys
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from barnabas.testing.killed_code import no_news_of_the_killed
+from barnabas.testing.real_threads import this_thread
 from barnabas.testing.trace import EventTrace
+
+if TYPE_CHECKING:
+    import asyncio
 
 YOUNG_COLLECTION_ACTIONS = 1 << 15
 FULL_COLLECTION_ACTIONS = 1 << 20
@@ -49,10 +54,16 @@ class World:
         self.now = 0.0
         self.trace = EventTrace()
         self.failures: list[BaseException] = []
+        self.left_failed: list[tuple[str, asyncio.Task[Any]]] = []
+        """Tasks that had raised what nobody had taken when their processes ended by themselves, with the processes'
+        names.
+        """
         self.actions_done = 0
         self.hooks: object = None
         """The loop whose hooks for asynchronous generators are set; loops set theirs when they take turns."""
         self._heap: list[tuple[float, int, Callable[[Any], object], Any]] = []
+        self.thread = this_thread()
+        """Where it runs."""
         self._scheduled = 0
         self._cancelled = 0
         self._running = False
@@ -69,6 +80,14 @@ class World:
     def fail(self, failure: BaseException) -> None:
         """Ends the run with this exception as its cause."""
         self.failures.append(failure)
+
+    def let_go(self, loop: object) -> None:
+        """Lets go of what the timers of a loop that is dropped would call, and of all that hangs on it; they come up,
+        and do nothing.
+        """
+        for _, _, action, timer in self._heap:
+            if getattr(action, "__self__", None) is loop and hasattr(timer, "callback"):
+                timer.callback, timer.arguments = None, ()
 
     def cancelled_one(self) -> None:
         """Says that the argument of a scheduled action has become cancelled; many of them are swept out together."""
@@ -93,6 +112,7 @@ class World:
         if self._running:
             raise RuntimeError("the simulation is running already; code inside it may not run it again")
         self._running = True
+        self.thread = this_thread()
         hooks = sys.get_asyncgen_hooks()
         self.hooks = None
         collect_again = gc.isenabled()
@@ -122,7 +142,8 @@ class World:
             action(argument)
             self.actions_done += 1
             if not self.actions_done % YOUNG_COLLECTION_ACTIONS:
-                gc.collect(2 if not self.actions_done % FULL_COLLECTION_ACTIONS else 1)
+                with no_news_of_the_killed():
+                    gc.collect(2 if not self.actions_done % FULL_COLLECTION_ACTIONS else 1)
             if failures or (condition is not None and condition()):
                 return
         raise OutOfActionsError
