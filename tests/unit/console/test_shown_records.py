@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import timeit
 from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
 
+from barnabas.client.cluster import Cluster, PartitionInfo, TopicInfo
 from barnabas.client.records import ConsumerRecord
 from barnabas.console import records_read
 from barnabas.console.html import markup
-from barnabas.console.pages.messages import shown_headers
-from barnabas.console.records_read import BYTES_MAX, RecordReader, Wanted
+from barnabas.console.pages.messages import messages, shown_headers
+from barnabas.console.pages.page import Visit, Visitor
+from barnabas.console.records_read import BYTES_MAX, Found, RecordReader, Wanted
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -93,3 +96,55 @@ def test_headers_count_towards_what_a_page_reads(monkeypatch: pytest.MonkeyPatch
     assert found.looked_through == BYTES_MAX // 2**20
     assert found.is_cut == "32 MiB were read"
     assert [each.offset for each in found.records] == [29, 30, 31]
+
+
+def _page_of(count: int, value: bytes, headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[int, int]:
+    """How long the page of so many such records is, in characters, and how many turns of the loop it took."""
+    partition = TopicPartition("flights", 0)
+    records = [
+        ConsumerRecord(partition, number, 0, value, value, headers, 0, TimestampType(0)) for number in range(count)
+    ]
+    info = TopicInfo("flights", bytes(16), is_internal=False, partitions={0: PartitionInfo(1, 0, (1,), (1,), ())})
+    query = {"topic": "flights", "count": str(count)}
+
+    class Reader:
+        async def read(self, _wanted: object) -> Found:
+            return Found(records, 0, count, 0, count, count)
+
+    poller: Any = SimpleNamespace(cluster=SimpleNamespace(value=Cluster(topics={"flights": info})))
+    reader: Any = Reader()
+    nothing: Any = None
+    visit = Visit(poller, reader, 0, (), query, "", Visitor(""), nothing)
+
+    async def rendered() -> tuple[int, int]:
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.ensure_future(count_turns())
+        page = await messages(visit)
+        counting.cancel()
+        return len(markup(page.body)), turns
+
+    return asyncio.run(rendered())
+
+
+def test_the_more_records_a_page_has_the_less_it_shows_of_each_and_others_have_turns_between_them() -> None:
+    headers = tuple((b"\x01" * 300, b"\x01" * 300) for _ in range(30))
+    few, _ = _page_of(50, b"\x01" * 5_000, headers)
+    many, turns = _page_of(500, b"\x01" * 5_000, headers)
+    assert turns >= 499
+    assert few < 5_000_000
+    assert many < 2 * few
+
+
+def test_text_that_is_all_escapes_takes_no_longer_than_other_text() -> None:
+    def seconds(text: str) -> float:
+        return min(timeit.repeat(lambda: markup(text), number=1, repeat=3))
+
+    # A call for each character took fifty times as long.
+    assert seconds("\x01" * 500_000) < 20 * seconds("<" * 500_000) + 0.05

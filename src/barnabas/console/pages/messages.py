@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ _HEX_BYTES_SHOWN = 256
 _HEX_LINE = 16
 _HEADERS_SHOWN = 20
 _HEADER_BYTES_SHOWN = 256
+_PAGE_TEXT_BYTES = 512 * 1024
+"""What of all keys, and again of all values, is shown: the more records there are, the less of each."""
+_PAGE_HEADERS = 1_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -52,7 +56,7 @@ async def messages(visit: Visit) -> Page:
     except (KafkaError, ClientError, ConnectionError, RequestTimeoutError, TimeoutError) as error:
         why = f"The records of {wanted.partition} cannot be read: {str(error) or 'no answer in time'}."
         return Page("Messages", [_form(visit, cluster), tag("p", why, class_="note bad", role="alert")], False)
-    return Page("Messages", [_form(visit, cluster), *_shown(visit, wanted, found)], is_live=False)
+    return Page("Messages", [_form(visit, cluster), *await _shown(visit, wanted, found)], is_live=False)
 
 
 def shown_bytes(data: bytes | None, text_bytes: int = _TEXT_BYTES_SHOWN) -> Html:
@@ -76,13 +80,12 @@ def shown_bytes(data: bytes | None, text_bytes: int = _TEXT_BYTES_SHOWN) -> Html
     return tag("pre", "\n".join(lines), tag("span", more, class_="faint") if more else None, class_="hex")
 
 
-def shown_headers(headers: Sequence[Header]) -> list[Html]:
+def shown_headers(headers: Sequence[Header], most: int = _HEADERS_SHOWN) -> list[Html]:
     """The first headers, and how many more there are: a record may have hundreds of thousands."""
     shown = [
-        tag("div", tag("b", _name(key)), " ", shown_bytes(value, _HEADER_BYTES_SHOWN))
-        for key, value in headers[:_HEADERS_SHOWN]
+        tag("div", tag("b", _name(key)), " ", shown_bytes(value, _HEADER_BYTES_SHOWN)) for key, value in headers[:most]
     ]
-    if len(headers) > _HEADERS_SHOWN:
+    if len(headers) > most:
         shown.append(tag("div", f"... {len(headers):,} headers in all", class_="faint"))
     return shown
 
@@ -152,7 +155,7 @@ def _form(visit: Visit, cluster: Cluster) -> Html:
     )
 
 
-def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None]:
+async def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None]:
     partition = wanted.partition
     what = f"{partition} has offsets {found.start:,} to {found.end:,}."
     if wanted.text:
@@ -172,14 +175,20 @@ def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None]:
         records.reverse()
     columns = ["#Offset", "Time (UTC)", "Key", "Value", "Headers"]
     empty = "No record there has that text." if wanted.text else "No records there."
+    count = max(1, len(records))
+    text_bytes, headers = min(_TEXT_BYTES_SHOWN, _PAGE_TEXT_BYTES // count), min(_HEADERS_SHOWN, _PAGE_HEADERS // count)
+    rows: list[list[Content]] = []
+    for record in records:
+        rows.append(_row(wanted, record, text_bytes, headers))
+        await asyncio.sleep(0)  # a record may take milliseconds, and others look too
     return [
         *notes,
-        table(counted(len(records), "record"), columns, [_row(wanted, each) for each in records], empty),
+        table(counted(len(records), "record"), columns, rows, empty),
         _others(visit, wanted, found),
     ]
 
 
-def _row(wanted: Wanted, record: ConsumerRecord) -> list[Content]:
+def _row(wanted: Wanted, record: ConsumerRecord, text_bytes: int, headers: int) -> list[Content]:
     at: dict[str, str | int] = {
         "topic": wanted.partition.topic,
         "partition": wanted.partition.partition,
@@ -190,9 +199,9 @@ def _row(wanted: Wanted, record: ConsumerRecord) -> list[Content]:
     return [
         link(f"{record.offset:,}", "messages", query=at),
         date_and_clock(record.timestamp_ms) if record.timestamp_ms >= 0 else None,
-        shown_bytes(record.key),
-        shown_bytes(record.value),
-        shown_headers(record.headers) or None,
+        shown_bytes(record.key, text_bytes),
+        shown_bytes(record.value, text_bytes),
+        shown_headers(record.headers, headers) or None,
     ]
 
 
