@@ -5,6 +5,7 @@ many groups there are.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -95,7 +96,7 @@ async def groups_and_ends(client: Client, lane: Lane, partitions: Iterable[Topic
     nodes = list(client.cluster.brokers.values())
     await asyncio.gather(*map(ask, nodes))
     read = {partition for group in groups.values() for partition in group.committed}
-    wanted = list(dict.fromkeys([*sorted(read), *partitions]))[:PARTITIONS_MAX]
+    wanted = list(dict.fromkeys([*sorted(read), *itertools.islice(partitions, PARTITIONS_MAX)]))[:PARTITIONS_MAX]
     wanted = [partition for partition in wanted if client.cluster.leader(partition) is not None]
     began = loop.time()
     answers = await OffsetLookup(client, lane).offsets(dict.fromkeys(wanted, LATEST_TIMESTAMP))

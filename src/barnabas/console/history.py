@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 CHANGES_PER_PARTITION_MAX: Final = 100
 CHANGES_OF_CLUSTER_MAX: Final = 500
+PARTITIONS_PER_STEP: Final = 2_000
 SAMPLES_MAX: Final = 720
 SERIES_MAX: Final = 500
 """Groups, and again topics, of which samples are kept."""
@@ -59,19 +60,34 @@ class History:
         self.changes: deque[Change] = deque(maxlen=CHANGES_OF_CLUSTER_MAX)
         self.began_ms: int | None = None
         self._partitions: dict[TopicPartition, list[PartitionState]] = {}
+        self._changed: dict[str, set[int]] = {}
+        """Of each topic the partitions with more than one state: most have one for ever."""
         self._cluster: Cluster | None = None
 
     def see(self, cluster: Cluster, now_ms: int) -> None:
         """Takes the next image."""
+        for _ in self.steps(cluster, now_ms):
+            pass
+
+    def steps(self, cluster: Cluster, now_ms: int) -> Iterator[None]:
+        """Takes the next image in steps, between which other things may be done; one image at a time."""
         if self.began_ms is None:
             self.began_ms = now_ms
         before, self._cluster = self._cluster, cluster
         if cluster is before:
             return
         if before is not None:
-            self.changes.extend(_changes(before, cluster, now_ms))
+            for found in _changes(before, cluster, now_ms):
+                if found is None:
+                    yield
+                else:
+                    self.changes.append(found)
+        seen = 0
         for name, topic in cluster.topics.items():
             for number, info in topic.partitions.items():
+                seen += 1
+                if not seen % PARTITIONS_PER_STEP:
+                    yield
                 partition = TopicPartition(name, number)
                 states = self._partitions.get(partition)
                 if states is not None and states[-1].is_as(info):
@@ -82,18 +98,28 @@ class History:
                     continue
                 states.append(state)
                 del states[:-CHANGES_PER_PARTITION_MAX]
+                self._changed.setdefault(name, set()).add(number)
+        if len(self._partitions) == seen:
+            return
         for partition in [each for each in self._partitions if cluster.partition(each) is None]:
             del self._partitions[partition]
+            self._changed.get(partition.topic, set()).discard(partition.partition)
+        self._changed = {name: numbers for name, numbers in self._changed.items() if numbers}
 
     def shrinks_since(self, since_ms: int) -> int:
         """How many ISRs were seen to shrink after that time, which may be more than one of a partition."""
         return sum(
             len(after.isr) < len(before.isr)
-            for states in self._partitions.values()
-            if len(states) > 1 and states[-1].since_ms > since_ms
+            for name, numbers in self._changed.items()
+            for states in (self._partitions[TopicPartition(name, number)] for number in numbers)
+            if states[-1].since_ms > since_ms
             for before, after in itertools.pairwise(states)
             if after.since_ms > since_ms
         )
+
+    def changed(self, topic: str) -> list[TopicPartition]:
+        """The partitions of a topic that were otherwise once."""
+        return [TopicPartition(topic, number) for number in sorted(self._changed.get(topic, ()))]
 
     def of(self, partition: TopicPartition) -> list[PartitionState]:
         """How a partition was, the oldest first."""
@@ -128,7 +154,8 @@ class Samples:
 # Inside.
 
 
-def _changes(before: Cluster, after: Cluster, now_ms: int) -> Iterator[Change]:
+def _changes(before: Cluster, after: Cluster, now_ms: int) -> Iterator[Change | None]:
+    """What has changed; None is a pause."""
     for node_id in sorted(before.brokers.keys() - after.brokers.keys()):
         yield Change(now_ms, f"broker {node_id} left the cluster", is_bad=True)
     for node_id in sorted(after.brokers.keys() - before.brokers.keys()):
@@ -142,10 +169,13 @@ def _changes(before: Cluster, after: Cluster, now_ms: int) -> Iterator[Change]:
         yield Change(now_ms, f"topic {name} was deleted")
     for name in sorted(after.topics.keys() - before.topics.keys()):
         yield Change(now_ms, f"topic {name} was created")
-    moved = lost = shrunk = grown = 0
+    moved = lost = shrunk = grown = seen = 0
     for name, topic in after.topics.items():
         was = before.topics.get(name)
         for number, info in topic.partitions.items():
+            seen += 1
+            if not seen % PARTITIONS_PER_STEP:
+                yield None
             old = None if was is None or was is topic else was.partitions.get(number)
             if old is None or old is info:
                 continue

@@ -27,6 +27,7 @@ from barnabas.client.errors import NoBrokerError
 from barnabas.client.log_directories import LogDirectory, log_directories
 from barnabas.client.reassignments import PartitionReassignment
 from barnabas.console.alerts import AlertBoard
+from barnabas.console.figures import Figures
 from barnabas.console.groups import GroupsAndEnds, groups_and_ends
 from barnabas.console.history import History, Samples
 from barnabas.console.pipelines import LetterStarts, PipelineFile, ReadFiles, letter_starts, pipeline_of
@@ -46,6 +47,8 @@ JUDGED_SECONDS: Final = 2.0
 """How often is looked whether the conditions of alerts hold."""
 CLUSTER: Final = "cluster"
 """The name of the whole cluster among the samples of what is written."""
+SMALL_PARTITIONS: Final = 2_000
+"""Of so many partitions it is looked at once what is wrong; of more off the loop, and pages have the former finding."""
 _TIMEOUT_SECONDS: Final = 5.0
 
 
@@ -95,6 +98,8 @@ class Poller:
         self._watched_until = client.host.loop.time() + WATCHED_SECONDS
         self._ends_before: GroupsAndEnds | None = None
         self._problems: tuple[tuple[int, ...], list[Problem]] | None = None
+        self._diagnosing: asyncio.Task[None] | None = None
+        self._figures: Figures | None = None
         self._sizes_known: dict[int, dict[TopicPartition, int]] = {}
         question = self._question
         self.cluster: Question[Cluster] = question("Cluster", "Metadata", self._ask_cluster, 2)
@@ -157,6 +162,9 @@ class Poller:
 
     async def close(self) -> None:
         """Ends the connections."""
+        if self._diagnosing is not None:
+            self._diagnosing.cancel()
+            await asyncio.gather(self._diagnosing, return_exceptions=True)
         for user in (self._admin, self._files, self._views):
             await user.close()
         for lane in (self._lane, self._transactions_lane, self._letters_lane):
@@ -174,8 +182,19 @@ class Poller:
         # Looking at very many partitions takes a while; whoever looks sees the same.
         answers = (self.cluster.answers, self.brokers.answers, self.settings.answers)
         if self._problems is None or self._problems[0] != answers:
-            self._problems = answers, self._diagnosed(cluster)
+            if self._problems is None or self.figures(cluster).partitions <= SMALL_PARTITIONS:
+                self._problems = answers, diagnose(self._observed(cluster))
+            elif self._diagnosing is None:
+                self._diagnosing = self.client.host.loop.create_task(
+                    self._diagnose(answers, self._observed(cluster)), name="console looks what is wrong"
+                )
         return self._problems[1]
+
+    def figures(self, cluster: Cluster) -> Figures:
+        """What is counted over all partitions of an image: once, and in a thread where it was asked for."""
+        if self._figures is None or self._figures.cluster is not cluster:
+            self._figures = Figures.of(cluster)
+        return self._figures
 
     def size_bytes(self, partition: TopicPartition, node_id: int) -> int | None:
         """The size of a replica on a broker; None where that has not told."""
@@ -183,6 +202,12 @@ class Poller:
         if view is None or view.directories is None:
             return None
         return self._sizes(view).get(partition)
+
+    async def _diagnose(self, answers: tuple[int, ...], observed: Observed) -> None:
+        try:
+            self._problems = answers, await self.client.host.offload(OffloadKind.CPU, diagnose, observed)
+        finally:
+            self._diagnosing = None
 
     async def _judge(self) -> None:
         """Alerts depend on how long something was so, whether or not somebody looked."""
@@ -223,8 +248,14 @@ class Poller:
                 await metadata.update()
         except TimeoutError:
             raise NoBrokerError(str(metadata.last_error or "no broker answers")) from None
-        self.history.see(metadata.cluster, self.client.host.clock.time_ms())
-        return metadata.cluster
+        cluster = metadata.cluster
+        if self._figures is None or self._figures.cluster is not cluster:
+            self._figures = await self.client.host.offload(OffloadKind.CPU, Figures.of, cluster)
+        if self._problems is None and self._figures.partitions > SMALL_PARTITIONS:
+            await self._diagnose((), self._observed(cluster))
+        for _ in self.history.steps(cluster, self.client.host.clock.time_ms()):
+            await asyncio.sleep(0)
+        return cluster
 
     async def _ask_brokers(self) -> Mapping[int, BrokerView]:
         loop = self.client.host.loop
@@ -257,11 +288,11 @@ class Poller:
 
     async def _ask_groups(self) -> GroupsAndEnds:
         self._nodes()
-        partitions = [
+        partitions = (
             TopicPartition(name, number)
             for name, topic in sorted(self.client.cluster.topics.items())
             for number in topic.partitions
-        ]
+        )
         found = await groups_and_ends(self.client, self._lane, partitions)
         self._take_lags(found)
         self._take_reads(found)
@@ -291,24 +322,22 @@ class Poller:
 
     # Inside: what is made of it.
 
-    def _diagnosed(self, cluster: Cluster) -> list[Problem]:
+    def _observed(self, cluster: Cluster) -> Observed:
         views = [view for view in (self.brokers.value or {}).values() if view.node.node_id in cluster.brokers]
         min_isr, percent = self.settings.value or ({}, IMBALANCE_PERCENT)
-        return diagnose(
-            Observed(
-                cluster.topics,
-                set(cluster.brokers),
-                cluster.controller_id if cluster.controller_id >= 0 else None,
-                min_isr,
-                [view.node.node_id for view in views if view.software is None],
-                [
-                    (view.node.node_id, directory.path, directory.error)
-                    for view in views
-                    for directory in view.directories or ()
-                    if directory.error is not None
-                ],
-                percent,
-            )
+        return Observed(
+            cluster.topics,
+            set(cluster.brokers),
+            cluster.controller_id if cluster.controller_id >= 0 else None,
+            min_isr,
+            [view.node.node_id for view in views if view.software is None],
+            [
+                (view.node.node_id, directory.path, directory.error)
+                for view in views
+                for directory in view.directories or ()
+                if directory.error is not None
+            ],
+            percent,
         )
 
     def _sizes(self, view: BrokerView) -> dict[TopicPartition, int]:

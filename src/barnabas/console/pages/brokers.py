@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.client.broker_views import Software
@@ -10,10 +9,10 @@ from barnabas.console.html import Content, Html, fields, link, table, tag
 from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, posting, stale_note
 from barnabas.console.pages.topics import PARTITION_COLUMNS, partition_row
 from barnabas.console.words import size
-from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
+    from barnabas.console.figures import Figures
     from barnabas.console.poller import BrokerView
 
 _SOFTWARE = {Software.BARNABAS: "Barnabas", Software.OTHER: "Apache Kafka or other"}
@@ -26,9 +25,10 @@ def brokers(visit: Visit) -> Page:
         return Page("Brokers", None)
     if visit.segments:
         return _one(visit, cluster, int_of(visit.segments[0], -1))
-    counts = _counts(cluster)
+    figures = visit.poller.figures(cluster)
     views = visit.poller.brokers.value or {}
-    rows = [_row(cluster, views.get(node_id), node_id, counts) for node_id in _known(cluster)]
+    known = sorted({*cluster.brokers} | {*figures.replicas})
+    rows = [_row(cluster, views.get(node_id), node_id, figures) for node_id in known]
     directories = [
         row for node_id in sorted(views) if node_id in cluster.brokers for row in _directories(views[node_id])
     ]
@@ -49,25 +49,6 @@ def brokers(visit: Visit) -> Page:
 _DIRECTORY_COLUMNS = ("#Broker", "Log directory", "#Logs", "#Size", "#Free", "#Of", "State")
 
 
-def _known(cluster: Cluster) -> list[int]:
-    """The brokers that are alive, and those that have replicas."""
-    with_replicas = {
-        each for topic in cluster.topics.values() for info in topic.partitions.values() for each in info.replicas
-    }
-    return sorted({*cluster.brokers} | with_replicas)
-
-
-def _counts(cluster: Cluster) -> Counter[tuple[str, int]]:
-    counts: Counter[tuple[str, int]] = Counter()
-    for topic in cluster.topics.values():
-        for info in topic.partitions.values():
-            counts["leads", info.leader_id] += 1
-            for each in info.replicas:
-                counts["replicas", each] += 1
-                counts["behind", each] += each not in info.isr
-    return counts
-
-
 def _state(cluster: Cluster, view: BrokerView | None, node_id: int) -> Html:
     if node_id not in cluster.brokers:
         return mark("bad", "gone")
@@ -76,17 +57,17 @@ def _state(cluster: Cluster, view: BrokerView | None, node_id: int) -> Html:
     return mark("good", "controller" if node_id == cluster.controller_id else "alive")
 
 
-def _row(cluster: Cluster, view: BrokerView | None, node_id: int, counts: Counter[tuple[str, int]]) -> list[Content]:
+def _row(cluster: Cluster, view: BrokerView | None, node_id: int, figures: Figures) -> list[Content]:
     node = cluster.brokers.get(node_id)
-    behind = counts["behind", node_id]
+    behind = figures.behind_on.get(node_id, 0)
     sizes = None if view is None or view.directories is None else sum(each.size_bytes for each in view.directories)
     return [
         link(node_id, "brokers", node_id),
         None if node is None else f"{node.host}:{node.port}",
         None if node is None else node.rack,
         _state(cluster, view, node_id),
-        f"{counts['leads', node_id]:,}",
-        f"{counts['replicas', node_id]:,}",
+        f"{figures.leads.get(node_id, 0):,}",
+        f"{len(figures.replicas.get(node_id, ())):,}",
         mark("warning", f"{behind:,}") if behind else "0",
         None if sizes is None or node is None else size(sizes),
         None if view is None or view.software is None else _SOFTWARE[view.software],
@@ -109,19 +90,12 @@ def _directories(view: BrokerView) -> list[list[Content]]:
 
 
 def _one(visit: Visit, cluster: Cluster, node_id: int) -> Page:
-    counts = _counts(cluster)
-    if node_id not in cluster.brokers and not counts["replicas", node_id]:
+    figures = visit.poller.figures(cluster)
+    partitions = figures.replicas.get(node_id, ())
+    if node_id not in cluster.brokers and not partitions:
         return missing(f"There is no broker {visit.segments[0]}, and none with replicas has that id.")
     view = (visit.poller.brokers.value or {}).get(node_id)
-    _, address, rack, state, leads, replicas, behind, logs, software = _row(cluster, view, node_id, counts)
-    partitions = [
-        TopicPartition(name, number)
-        for name, topic in sorted(cluster.topics.items())
-        for number, info in topic.partitions.items()
-        if node_id in info.replicas
-    ]
-    # Those that are not in sync come first.
-    partitions.sort(key=lambda each: _is_in_sync(cluster, each, node_id))
+    _, address, rack, state, leads, replicas, behind, logs, software = _row(cluster, view, node_id, figures)
     bounds = paged(partitions, visit)
     shown = [partition_row(visit, cluster, each, with_topic=True) for each in partitions[slice(*bounds)]]
     return Page(
@@ -153,8 +127,3 @@ def _one(visit: Visit, cluster: Cluster, node_id: int) -> Page:
             pager(len(partitions), bounds, visit, "brokers", node_id),
         ],
     )
-
-
-def _is_in_sync(cluster: Cluster, partition: TopicPartition, node_id: int) -> bool:
-    info = cluster.partition(partition)
-    return info is not None and node_id in info.isr

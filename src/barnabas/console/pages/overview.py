@@ -83,9 +83,8 @@ def _links(problem: Problem) -> Html | None:
 
 
 def _figures(cluster: Cluster, visit: Visit) -> Html:
-    partitions = [info for topic in cluster.topics.values() for info in topic.partitions.values()]
-    leaderless = sum(info.leader_id < 0 for info in partitions)
-    behind = sum(len(info.isr) < len(info.replicas) for info in partitions)
+    figures = visit.poller.figures(cluster)
+    leaderless, behind = figures.leaderless, figures.behind
     writes = visit.poller.writes.of(CLUSTER)
     found = visit.poller.groups.value
     lag = None
@@ -98,7 +97,7 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
         ("Brokers", link(f"{len(cluster.brokers):,}", "brokers"), None),
         ("Controller", controller, None),
         ("Topics", link(f"{len(cluster.topics):,}", "topics"), None),
-        ("Partitions", f"{len(partitions):,}", None),
+        ("Partitions", f"{figures.partitions:,}", None),
         ("Under-replicated", mark("warning", f"{behind:,}") if behind else "0", "partitions"),
         ("Without a leader", mark("bad", f"{leaderless:,}") if leaderless else "0", "partitions"),
         ("Written", rate(writes[-1][1]) if writes else None, "records / s"),

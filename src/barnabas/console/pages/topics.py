@@ -123,12 +123,12 @@ def _all(visit: Visit, cluster: Cluster) -> Page:
 
 def _topic(visit: Visit, cluster: Cluster, topic: TopicInfo) -> Page:
     name = topic.name
-    partitions = [TopicPartition(name, number) for number in topic.partitions]
+    partitions = list(topic.partitions)
     bounds = paged(partitions, visit)
-    rows = [partition_row(visit, cluster, each) for each in partitions[slice(*bounds)]]
+    rows = [partition_row(visit, cluster, TopicPartition(name, each)) for each in partitions[slice(*bounds)]]
     changes = [
         (state, before, partition)
-        for partition in partitions
+        for partition in visit.poller.history.changed(name)
         for before, state in _steps(visit.poller.history.of(partition))
     ]
     changes.sort(key=lambda change: -change[0].since_ms)
