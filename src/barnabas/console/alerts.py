@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.client.cluster_health import Severity
-from barnabas.console.words import counted
+from barnabas.console.words import counted, ids
 
 if TYPE_CHECKING:
     from barnabas.client.cluster_health import Problem
     from barnabas.console.groups import GroupsAndEnds
     from barnabas.console.history import History, Samples
+    from barnabas.console.poller import BrokerView
     from barnabas.console.question import Question
 
 WINDOW_MS: Final = 600_000
@@ -200,12 +201,20 @@ def _conditions(seen: Seen, now_ms: int) -> dict[str, Found]:
     found["UnderReplicated"] = of("under_replicated")
     found["UnderMinIsr"] = _unanswered(seen.settings) if seen.settings.is_stale(now_ms) else of("under_min_isr")
     found["LogDirectoryOffline"] = of("log_directory") if is_told else _unanswered(seen.brokers)
+    untold = without_directories(seen.brokers.value or {})
+    if untold and found["LogDirectoryOffline"].holds is False:
+        found["LogDirectoryOffline"] = Found(None, f"not told by brokers {ids(untold)}")
     shrinks = seen.history.shrinks_since(now_ms - WINDOW_MS)
     said = f"{counted(shrinks, 'shrink')} of ISRs in the last 10 minutes, as far as the console saw them"
     found["IsrFlapping"] = Found(shrinks > SHRINKS_MAX, said if shrinks else "")
     found["ControllerBehind"] = _behind(seen, now_ms)
     found["LagGrows"] = _lag_grows(seen, now_ms)
     return found
+
+
+def without_directories(views: Mapping[int, BrokerView]) -> list[int]:
+    """The brokers that answer, and do not tell of their log directories: that may be forbidden to us."""
+    return [node_id for node_id, view in views.items() if view.software is not None and view.directories is None]
 
 
 def _unanswered(question: Question[Any]) -> Found:
@@ -236,6 +245,8 @@ def _lag_grows(seen: Seen, now_ms: int) -> Found:
         lags = [lag for time_ms, lag in points if time_ms >= now_ms - WINDOW_MS]
         if len(lags) > 1 and lags[-1] >= LAG_MIN and lags[-1] > lags[0] and lags == sorted(lags):
             growing.append(f"{name}: {lags[0]:,.0f} to {lags[-1]:,.0f} records in 10 minutes")
+    if seen.groups.value.failed and not growing:
+        return Found(None, f"brokers {ids(list(seen.groups.value.failed))} do not tell of their groups")
     if not is_known and seen.groups.value.groups:
         return Found(None, "the console has not seen the lags of 10 minutes yet")
     more = f" and {len(growing) - _NAMED_MAX:,} more" if len(growing) > _NAMED_MAX else ""

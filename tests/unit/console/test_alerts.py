@@ -30,7 +30,7 @@ def poller(*problems: Problem, shrinks: int = 0, **questions: SimpleNamespace) -
         "brokers": question({}),
         "settings": question(({}, 10)),
         "controller": question(controller),
-        "groups": question(SimpleNamespace(groups={})),
+        "groups": question(SimpleNamespace(groups={}, failed={})),
         **questions,
     }
     history = SimpleNamespace(shrinks_since=lambda _since_ms: shrinks)
@@ -120,6 +120,21 @@ def test_of_apache_kafkas_controller_is_said_what_is_not_known() -> None:
     assert "Barnabas" in said["UncleanElection"]
 
 
+def test_what_brokers_do_not_tell_is_not_called_well() -> None:
+    board = AlertBoard()
+    views = {
+        1: SimpleNamespace(software="Barnabas", directories=()),
+        2: SimpleNamespace(software="x", directories=None),
+    }
+    groups = question(SimpleNamespace(groups={}, failed={2: "forbidden"}))
+    board.see(poller(brokers=question(views), groups=groups), NOW)
+    said = {each.rule.name: each.said for each in board.alerts(NOW) if each.state is AlertState.UNKNOWN}
+    assert said["LogDirectoryOffline"] == "not told by brokers 2"
+    assert said["LagGrows"] == "brokers 2 do not tell of their groups"
+    board.see(poller(problem("log_directory"), brokers=question(views)), NOW)
+    assert state_of(board, "LogDirectoryOffline") is AlertState.FIRING
+
+
 def test_unclean_elections_are_alerts_while_they_are_new() -> None:
     def counting(node_id: int, count: int) -> Any:
         counts = [SimpleNamespace(name="UncleanLeaderElectionsPerSec", value=count)]
@@ -156,7 +171,7 @@ def test_isrs_that_shrink_often() -> None:
     ],
 )
 def test_a_lag_that_never_falls_is_an_alert(lags: list[int], state: AlertState) -> None:
-    some = poller(groups=question(SimpleNamespace(groups={"readers": None})))
+    some = poller(groups=question(SimpleNamespace(groups={"readers": None}, failed={})))
     board = AlertBoard()
     some.lags.add("readers", NOW - WINDOW_MS // 2, 0)
     board.see(some, NOW)

@@ -43,6 +43,21 @@ def test_a_broker_dies_and_comes_back() -> None:
             assert 'class="behind"' in found.partition("</svg>")[0]
 
 
+def test_what_a_login_may_not_see_is_not_called_well() -> None:
+    with KafkaCluster(brokers=1) as cluster:
+        for api in ("DescribeLogDirs", "ListGroups"):
+            error = "CLUSTER_AUTHORIZATION_FAILED"
+            cluster.fail_requests(api, error, count=100_000, client_id="barnabas-console")
+        with RunningConsole(cluster.bootstrap_servers) as console:
+            said = console.wait_for(
+                "/", "not all is told: log directories of 1 broker; groups of 1 broker."
+            ).words
+            assert "All is well" not in said
+            assert "Groups - Lag of groups - records" in said
+            cluster.clear_faults()
+            console.wait_for("/", "All is well.", "Groups 0")
+
+
 def test_stale_data_say_that_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(question, "STALE_FACTOR", 0.2)
     with KafkaCluster(brokers=1) as cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas.client.cluster_health import Problem, Severity
+from barnabas.console.alerts import without_directories
 from barnabas.console.charts import Line, line_chart
 from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.page import Page, Visit, mark, posting, stale_note
@@ -44,6 +45,10 @@ def overview(visit: Visit) -> Page:
 
 def _health(visit: Visit, problems: list[Problem]) -> Html:
     if not problems:
+        untold = _untold(visit)
+        if untold:
+            said = f"Nothing wrong is seen, but not all is told: {'; '.join(untold)}."
+            return tag("p", mark("warning", said), class_="headline warning")
         return tag("p", mark("good", "All is well."), class_="headline good")
     worst = "bad" if problems[0].severity is Severity.CRITICAL else "warning"
     items = [
@@ -71,6 +76,20 @@ def _health(visit: Visit, problems: list[Problem]) -> Html:
     )
 
 
+def _untold(visit: Visit) -> list[str]:
+    """What brokers that answer do not tell the console's login."""
+    said = []
+    without = without_directories(visit.poller.brokers.value or {})
+    if without:
+        said.append(f"log directories of {counted(len(without), 'broker')}")
+    groups = visit.poller.groups.value
+    if groups is not None and groups.failed:
+        said.append(f"groups of {counted(len(groups.failed), 'broker')}")
+    if visit.poller.settings.error is not None:
+        said.append(f"settings ({visit.poller.settings.error})")
+    return said
+
+
 def _links(problem: Problem) -> Html | None:
     links: list[Content] = []
     for each in problem.partitions[:_NAMED_MAX]:
@@ -88,7 +107,10 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
     writes = visit.poller.writes.of(CLUSTER)
     found = visit.poller.groups.value
     lag = None
-    if found is not None:
+    groups: Content = None
+    if found is not None and (found.groups or not found.failed):
+        at_least = " or more" if found.failed else ""
+        groups = link(f"{len(found.groups):,}{at_least}", "groups")
         lag = sum(group.lag_of_all(found.ends) or 0 for group in found.groups.values())
     controller = (
         link(f"broker {cluster.controller_id}", "controller") if cluster.controller_id >= 0 else mark("bad", "none")
@@ -101,7 +123,7 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
         ("Under-replicated", mark("warning", f"{behind:,}") if behind else "0", "partitions"),
         ("Without a leader", mark("bad", f"{leaderless:,}") if leaderless else "0", "partitions"),
         ("Written", rate(writes[-1][1]) if writes else None, "records / s"),
-        ("Groups", None if found is None else link(f"{len(found.groups):,}", "groups"), None),
+        ("Groups", groups, None),
         ("Lag of groups", None if lag is None else f"{lag:,}", "records"),
     ]
     return tag(
