@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from barnabas.client.cluster_health import Problem
     from barnabas.console.groups import GroupsAndEnds
     from barnabas.console.history import History, Samples
-    from barnabas.console.poller import BrokerView
     from barnabas.console.question import Question
 
 WINDOW_MS: Final = 600_000
@@ -212,7 +211,7 @@ def _conditions(seen: Seen, now_ms: int) -> dict[str, Found]:
     return found
 
 
-def without_directories(views: Mapping[int, BrokerView]) -> list[int]:
+def without_directories(views: Mapping[int, Any]) -> list[int]:
     """The brokers that answer, and do not tell of their log directories: that may be forbidden to us."""
     return [node_id for node_id, view in views.items() if view.software is not None and view.directories is None]
 

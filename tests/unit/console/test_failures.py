@@ -49,9 +49,7 @@ def test_what_a_login_may_not_see_is_not_called_well() -> None:
             error = "CLUSTER_AUTHORIZATION_FAILED"
             cluster.fail_requests(api, error, count=100_000, client_id="barnabas-console")
         with RunningConsole(cluster.bootstrap_servers) as console:
-            said = console.wait_for(
-                "/", "not all is told: log directories of 1 broker; groups of 1 broker."
-            ).words
+            said = console.wait_for("/", "not all is told: log directories of 1 broker; groups of 1 broker.").words
             assert "All is well" not in said
             assert "Groups - Lag of groups - records" in said
             cluster.clear_faults()
