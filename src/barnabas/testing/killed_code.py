@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
-from types import CoroutineType
+from types import CoroutineType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -73,8 +74,18 @@ def _warn(found: warnings.WarningMessage) -> None:
     except Warning as error:
         # As where an object is collected: nobody could take it there.
         said = "Exception ignored in warning of"
-        hook_arguments: Any = sys.UnraisableHookArgs
-        sys.unraisablehook(hook_arguments((type(error), error, error.__traceback__, said, found.source)))
+        unraisable: Any = SimpleNamespace(
+            exc_type=type(error),
+            exc_value=error,
+            exc_traceback=error.__traceback__,
+            err_msg=said,
+            object=found.source,
+        )
+        # Python's own hook takes nothing but what Python has made.
+        if sys.unraisablehook is sys.__unraisablehook__:
+            traceback.print_exception(error)
+        else:
+            sys.unraisablehook(unraisable)
 
 
 def _is_open(coroutine: CoroutineType[Any, Any, Any]) -> bool:

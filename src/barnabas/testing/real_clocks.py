@@ -69,6 +69,7 @@ class VirtualTime:
         self._replace(os, "urandom", self._urandom(os.urandom))
         self._replace(random, "_urandom", self._urandom(os.urandom))  # of SystemRandom, and so of secrets
         self._replace(socket.socket, "__init__", self._no_socket(socket.socket.__init__))
+        self._replace(socket, "socketpair", self._no_socket(socket.socketpair))  # whose halves would be left open
         return self
 
     def __exit__(
@@ -114,13 +115,13 @@ class VirtualTime:
 
         return urandom
 
-    def _no_socket(self, real: Callable[..., None]) -> Callable[..., None]:
-        def refuse(*arguments: Any, **named: Any) -> None:
+    def _no_socket(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def refuse(*arguments: Any, **named: Any) -> Any:
             if self._loop() is not None:
                 raise RuntimeError(
                     "code in a simulation has no real sockets: it would wait for them while no virtual time passes; use"
                     " asyncio's connections, which are simulated, as aiokafka and barnabas.client do"
                 )
-            real(*arguments, **named)
+            return real(*arguments, **named)
 
         return refuse

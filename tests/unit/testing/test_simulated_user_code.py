@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import uuid
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ import kafka
 import pytest
 
 from barnabas.testing import SimulatedCluster
-from barnabas.testing.killed_code import close_quietly
+from barnabas.testing.killed_code import close_quietly, no_news_of_the_killed
 from barnabas.testing.simulation import Simulation, SimulationFailedError
 
 
@@ -219,3 +220,14 @@ def test_real_sockets_are_refused_at_once() -> None:
         with pytest.raises(RuntimeError, match="a simulation has no real sockets"):
             cluster.run(by_kafka_python, cluster.bootstrap_servers)
         socket.socket().close()
+
+
+@pytest.mark.parametrize("is_error", [True, False])
+def test_what_others_have_left_warns_as_ever(is_error: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: said.append(str(unraisable.exc_value)))
+    with warnings.catch_warnings(record=not is_error) as found:
+        warnings.simplefilter("error" if is_error else "always")
+        with no_news_of_the_killed():
+            warnings.warn("somebody's", ResourceWarning, stacklevel=1)
+    assert [*said, *(str(each.message) for each in found or ())] == ["somebody's"]
