@@ -89,7 +89,7 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Instead of testcontainers", "testing/kafka_container.py", ("KafkaContainer",)),
     ("A simulated world", "testing/simulation.py", ("Simulation",)),
     ("A simulated cluster", "testing/cluster_simulation.py", ("simulate",)),
-    ("Plans", "testing/cluster_plans.py", ("Plan",)),
+    ("Plans", "testing/cluster_plan.py", ("Plan",)),
 )
 """Title, file, and the names in the order of the page."""
 _NOT_FOR_USERS = {

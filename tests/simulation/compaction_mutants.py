@@ -10,7 +10,7 @@ import pytest
 from barnabas.log.cleaner.batch_filter import filter_batch
 from barnabas.log.cleaner.offset_map import OffsetMap
 from barnabas.log.cleaner.plan import cleanable_range
-from barnabas.testing.cluster_plans import COMPACTION
+from barnabas.testing.user_plans import COMPACTION
 from tests.simulation.mutants import Mutant
 
 

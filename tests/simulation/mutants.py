@@ -21,7 +21,8 @@ from barnabas.replicas import role_changes
 from barnabas.replicas.controller_fence import ControllerFence
 from barnabas.replicas.leader_and_isr import Judgement, RequestedPartition, Verdict
 from barnabas.serving.acknowledgements import Acknowledgements, Answer
-from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
+from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plans import KEEPING, LATE, POWER
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.stopped_partitions import StoppedPartition
 

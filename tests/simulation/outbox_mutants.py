@@ -11,7 +11,7 @@ import pytest
 from barnabas.client.errors import TransactionInDoubtError
 from barnabas.pipelines import outbox
 from barnabas.pipelines.outbox_sender import QuerySender
-from barnabas.testing.cluster_plans import OUTBOX
+from barnabas.testing.user_plans import OUTBOX
 from tests.simulation.mutants import Mutant
 
 

@@ -12,7 +12,8 @@ from collections import Counter
 import pytest
 
 from barnabas.testing.checkers import check_all
-from barnabas.testing.cluster_plans import KEEPING, LATE, POWER, Plan
+from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plans import KEEPING, LATE, POWER
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from tests.simulation.compaction_mutants import COMPACTION_MUTANTS

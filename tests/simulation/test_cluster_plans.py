@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from barnabas.testing.changed_rights import COVERAGE as RIGHTS_MET
-from barnabas.testing.cluster_plans import PLANS, Plan
+from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plans import PLANS
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.outbox_users import COVERAGE as OUTBOX_MET

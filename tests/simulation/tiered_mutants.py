@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.steps import Steps
-from barnabas.testing.cluster_plans import TIERED
+from barnabas.testing.user_plans import TIERED
 from barnabas.tiered.copied_end import CopiedEnd
 from barnabas.tiered.storage import FileStore
 from tests.simulation.mutants import Mutant

@@ -14,7 +14,7 @@ from barnabas.security.delegation_tokens import has_expired
 from barnabas.security.token_changes import TokenChanges
 from barnabas.security.token_store import TokenStore
 from barnabas.server.credential_configs import CredentialConfigs
-from barnabas.testing.cluster_plans import TOKENS
+from barnabas.testing.user_plans import TOKENS
 from tests.simulation.mutants import Mutant
 
 _Change = Callable[[DelegationToken], DelegationToken | None]

@@ -12,7 +12,7 @@ from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.coordinators.transaction.coordinator import TransactionCoordinator
 from barnabas.coordinators.transaction.transactions import Decision, Transactions
 from barnabas.log.partition.log_state import LogState
-from barnabas.testing.cluster_plans import TRANSACTIONS
+from barnabas.testing.user_plans import TRANSACTIONS
 from barnabas.wire.errors import ErrorCode
 from tests.simulation.mutants import Mutant
 

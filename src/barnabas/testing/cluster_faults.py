@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from barnabas.testing.cluster_many import LargeRequests
     from barnabas.testing.cluster_observer import Observer
     from barnabas.testing.cluster_operator import Operator
-    from barnabas.testing.cluster_plans import Plan
+    from barnabas.testing.cluster_plan import Plan
     from barnabas.testing.cluster_throttles import Throttles
     from barnabas.testing.renewed_topic import RenewedTopic
     from barnabas.testing.simulated_host import Main, SimulatedMachine

@@ -1,51 +1,15 @@
-"""What runs of a cluster are like: which faults strike how often, what the users do, and what may be lost."""
+"""The plans of runs of a cluster: each is out to break a promise of its own."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-from barnabas.testing.changed_rights import PROPERTIES as RIGHTS_PROPERTIES
 from barnabas.testing.cluster_load import Load
-from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
+from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.faults import FaultKind
-from barnabas.testing.tiered_topic import PROPERTIES as REMOTE
-from barnabas.testing.tokens_in_use import PROPERTIES as TOKEN_PROPERTIES
-from barnabas.testing.transactional_users import PROPERTIES
-
-if TYPE_CHECKING:
-    from barnabas.testing.profile import Range
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a run is like. Rates are strikes per virtual minute."""
-
-    name: str
-    per_minute: Mapping[FaultKind, float]
-    brokers: int = 3
-    down_at_most: int = 1
-    keeps_one_in_sync: bool = False
-    """A broker loses its power only where every partition keeps another member of its ISR that can be reached, and
-    nothing else breaks before it is back: so no acknowledged record may be lost.
-    """
-    lasting_seconds: Range = (0.3, 9.0)
-    lasting: Mapping[FaultKind, Range] = field(default_factory=dict)
-    """For kinds that last another time, in seconds."""
-    faults_seconds: float = 60.0
-    load: Load = field(default_factory=Load)
-    late_copies: float = 0.0
-    """How probable it is for a LeaderAndIsr request that it arrives once more, late (see `late_requests`)."""
-    expiries_at_start: float = 0.0
-    """How probable it is for a broker that starts or stops that its session ends at some step of it."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """What the brokers' configs have besides the usual."""
-    protocols: Sequence[str] = ()
-    """Values of inter.broker.protocol.version, of which each seed takes one."""
-    clock_step_seconds: Range = (-10.0, 10.0)
-
+from barnabas.testing.user_plans import COMPACTION, OUTBOX, TIERED, TOKENS, TRANSACTIONS
 
 _MISCHIEF: Final = {
     FaultKind.CRASH: 3.0,
@@ -489,114 +453,6 @@ CONNECTIONS: Final = Plan(
 )
 """Connections break all the time, where two may be made in a second, and there is hardly room for all of them: out to
 keep brokers from each other, or to lose the count of those that are there (KIP-612, 0011).
-"""
-
-TRANSACTIONS: Final = Plan(
-    "transactions",
-    {
-        FaultKind.CRASH: 8.0,
-        FaultKind.POWER: 3.0,
-        FaultKind.PAUSE: 3.0,
-        FaultKind.PARTITION: 3.0,
-        FaultKind.CUT: 6.0,
-        FaultKind.RESET: 4.0,
-        FaultKind.LEADERS_ELECTED: 6.0,
-        FaultKind.CONTROLLER_DELETED: 2.0,
-        FaultKind.EXPIRY: 1.0,
-    },
-    keeps_one_in_sync=True,
-    lasting_seconds=(0.1, 6.0),
-    load=Load(transactional_ids=5, producers=1, consumers=1),
-    properties=PROPERTIES,
-)
-"""Producers write to several partitions and commit offsets all or nothing, abort, vanish, and are replaced, while the
-brokers that lead, that coordinate their transactions and that coordinate their groups fall: out to have somebody see a
-part of a transaction, or one that is not committed (0015, KIP-98).
-"""
-
-COMPACTION: Final = Plan(
-    "compaction",
-    {
-        FaultKind.CRASH: 8.0,
-        FaultKind.POWER: 6.0,
-        FaultKind.CUT: 5.0,
-        FaultKind.PAUSE: 3.0,
-        FaultKind.SLOW_DISK: 2.0,
-        FaultKind.LEADERS_ELECTED: 8.0,
-        FaultKind.CONTROLLER_DELETED: 1.0,
-        FaultKind.RESET: 2.0,
-    },
-    keeps_one_in_sync=True,
-    lasting_seconds=(0.1, 5.0),
-    load=Load(has_compacted_topic=True, transactional_ids=2, producers=1, records_pause_ms=400, commit_pause_ms=300),
-    properties={**PROPERTIES, **COMPACTED},
-)
-"""A topic of few keys, the groups' offsets and the transactions' states are compacted all the time, while brokers and
-leaders fall, anywhere in the middle of a cleaning: out to have a key lose its last value, or get a former one (0024).
-"""
-
-TIERED: Final = Plan(
-    "tiered",
-    {
-        FaultKind.CRASH: 14.0,
-        FaultKind.POWER: 5.0,
-        FaultKind.CUT: 4.0,
-        FaultKind.PAUSE: 4.0,
-        FaultKind.LEADERS_ELECTED: 8.0,
-        FaultKind.SLOW_DISK: 3.0,
-        FaultKind.CONTROLLER_DELETED: 1.0,
-        FaultKind.RESET: 3.0,
-    },
-    keeps_one_in_sync=True,
-    lasting_seconds=(0.1, 5.0),
-    load=Load(has_tiered_topic=True, producers=1, consumers=1, records_pause_ms=600),
-    properties=REMOTE,
-)
-"""A topic's old segments are copied to remote storage and given up locally, while leaders fall in the middle of a copy,
-before and after each record of the metadata: out to have a record nowhere, or a hole in what is read by offset or by
-time (0028).
-"""
-
-TOKENS: Final = Plan(
-    "tokens",
-    {
-        FaultKind.CRASH: 8.0,
-        FaultKind.PAUSE: 4.0,
-        FaultKind.CUT: 6.0,
-        FaultKind.RESET: 4.0,
-        FaultKind.EXPIRY: 8.0,
-        FaultKind.CONTROLLER_DELETED: 6.0,
-        FaultKind.CLOCK_STEP: 2.0,
-    },
-    lasting_seconds=(0.1, 7.0),
-    load=Load(has_tokens=True, producers=1, consumers=1, records_pause_ms=600),
-    properties={**TOKEN_PROPERTIES, **RIGHTS_PROPERTIES},
-)
-"""Delegation tokens are made, renewed, used and let go at all brokers, while these fall, are cut off, and lose their
-sessions and the office: out to bring back a token that is gone, to have one deleted that holds, or to leave a broker
-with tokens that there are not (0033). So are passwords of SCRAM and ACLs, of which a broker may miss no change (0030).
-"""
-
-OUTBOX: Final = Plan(
-    "outbox",
-    {
-        FaultKind.CRASH: 8.0,
-        FaultKind.POWER: 3.0,
-        FaultKind.PAUSE: 3.0,
-        FaultKind.PARTITION: 2.0,
-        FaultKind.CUT: 5.0,
-        FaultKind.RESET: 8.0,
-        FaultKind.LEADERS_ELECTED: 6.0,
-        FaultKind.CONTROLLER_DELETED: 1.0,
-    },
-    keeps_one_in_sync=True,
-    lasting_seconds=(0.1, 5.0),
-    load=Load(has_outbox=True, producers=1, consumers=1, records_pause_ms=400),
-    properties=PROPERTIES,
-)
-"""A pipeline's driver sends its batches to two topics in a transaction each, is killed between any two steps, and goes
-on; copies of its state are used beside it and after it; answers are lost while leaders and coordinators fall: out to
-have a batch lost, there twice, in one of its topics only, or mixed from two computations (0035).
 """
 
 PLANS: Final[Mapping[str, Plan]] = {

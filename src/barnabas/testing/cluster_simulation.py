@@ -38,7 +38,8 @@ from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_many import LargeRequests
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
-from barnabas.testing.cluster_plans import POWER, Plan
+from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plans import POWER
 from barnabas.testing.cluster_throttles import Throttles
 from barnabas.testing.compacted_topic import CompactedTopic
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis

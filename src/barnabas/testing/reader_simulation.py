@@ -24,7 +24,8 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.testing.cluster_load import Users
-from barnabas.testing.cluster_plans import KEEPING, Plan
+from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plans import KEEPING
 from barnabas.testing.cluster_simulation import ClusterSimulation, Report
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.plain_producers import PlainProducers

@@ -15,7 +15,8 @@ from click.testing import CliRunner
 from barnabas.cli.simulate import command
 from barnabas.testing import cluster_simulation
 from barnabas.testing.cluster_history import History
-from barnabas.testing.cluster_plans import PLANS, Plan
+from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plans import PLANS
 from barnabas.testing.cluster_simulation import Report
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.simulation import SimulationFailedError
