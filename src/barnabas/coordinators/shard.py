@@ -247,6 +247,24 @@ class Shard(Generic[Content]):
             if not self._is_awaiting:
                 self._await_last()
 
+    def when_all_committed(self, on_committed: Callable[[], None]) -> None:
+        """Calls when all that is in the log now is committed, perhaps before this returns; never where the shard
+        resigns before.
+        """
+
+        def told(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                on_committed()
+
+        try:
+            start, end = self._log.offsets(self.partition, self.leader_epoch)
+            if end > start:
+                self._log.when_committed(self.partition, self.leader_epoch, end - 1, told)
+            else:
+                on_committed()
+        except KafkaError:
+            pass  # it leads no more, and is about to be told
+
     def _await_last(self) -> None:
         """Waits for the last batch that is late now. What leads no more is told so, or resigns."""
         offset = max(late.base_offset for late in self._late.values())

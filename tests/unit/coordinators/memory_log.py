@@ -22,10 +22,12 @@ class MemoryLog:
         self.end_offsets: dict[TopicPartition, int] = {}
         self.leaders: dict[TopicPartition, int] = {}
         """The epoch in which this broker leads; partitions without one are led by others."""
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        """Up to where what this log was given is committed."""
         self.holds_back = False
         self.held: list[Callable[[ErrorCode], None]] = []
         self.late: list[tuple[int, Callable[[ErrorCode], None]]] = []
-        """Who waits, by offset, for what has timed out."""
+        """Who waits, by offset, for what has timed out, or was found."""
         self.refusal: ErrorCode | None = None
         """What appends are answered with, without being made; a lack of replicas concerns only those that wait."""
         self.batch_bytes_max: int | None = None
@@ -54,6 +56,7 @@ class MemoryLog:
         if self.holds_back:
             self.held.append(on_done)
         else:
+            self._commit(partition)
             on_done(ErrorCode.NONE)
         return base_offset
 
@@ -61,7 +64,10 @@ class MemoryLog:
         self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
     ) -> None:
         self._check(partition, leader_epoch)
-        self.late.append((offset, on_done))
+        if offset < self.high_watermarks.get(partition, 0):
+            on_done(ErrorCode.NONE)
+        else:
+            self.late.append((offset, on_done))
 
     def append_unacknowledged(self, partition: TopicPartition, leader_epoch: int, batch: bytearray) -> int:
         if self.refusal is ErrorCode.NOT_ENOUGH_REPLICAS:
@@ -90,12 +96,16 @@ class MemoryLog:
 
     def release(self, code: ErrorCode = ErrorCode.NONE) -> None:
         """Tells the outcome of what was held back, in order."""
+        if code in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            self._commit(*self.batches)
         held, self.held = self.held, []
         for tell in held:
             tell(code)
 
     def release_late(self, code: ErrorCode = ErrorCode.NONE) -> None:
         """Tells those of whom `release` has said REQUEST_TIMED_OUT, and those who wait for more then."""
+        if code is ErrorCode.NONE:
+            self._commit(*self.batches)
         while self.late:
             self.late.pop(0)[1](code)
 
@@ -119,6 +129,10 @@ class MemoryLog:
         if self.batch_bytes_max is not None and len(batch) > self.batch_bytes_max:
             raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
         return self.write(partition, batch)
+
+    def _commit(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self.high_watermarks[partition] = self.end_offsets.get(partition, 0)
 
     def _check(self, partition: TopicPartition, leader_epoch: int) -> None:
         if partition not in self.leaders or self.leaders[partition] < leader_epoch:

@@ -13,16 +13,34 @@ _PASSED: Final = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 """Outcomes after which the high watermark has passed what was appended."""
 
 
+class Loaded:
+    """What one load of a partition found, which another coordinator may have lost before all replicas had it: shared by
+    the groups that were loaded.
+    """
+
+    __slots__ = ("is_committed",)
+
+    def __init__(self) -> None:
+        self.is_committed = False
+        """Whether all that was loaded is."""
+
+    def committed(self) -> None:
+        """The high watermark has passed it."""
+        self.is_committed = True
+
+
 class CommitGate:
     """The appends of one group, in the order of the log, and who waits for the last of them.
 
-    What is committed has all before it committed, too. What was not committed in time is in doubt: nobody is told of
-    the group's state until the high watermark has passed it.
+    What is committed has all before it committed, too. What was loaded and is not committed, and what was not committed
+    in time, is in doubt: nobody is told of the group's state until the high watermark has passed it.
     """
 
-    __slots__ = ("_doubted", "_under_way")
+    __slots__ = ("_doubted", "_under_way", "loaded")
 
-    def __init__(self) -> None:
+    def __init__(self, loaded: Loaded | None = None) -> None:
+        self.loaded = loaded
+        """None for a group that was made here."""
         self._under_way: dict[int, list[OnKnown]] = {}
         """By base offset."""
         self._doubted: int | None = None
@@ -45,14 +63,15 @@ class CommitGate:
         """The log is committed up to there."""
         if self._doubted is not None and self._doubted <= offset:
             self._doubted = None
+        self.loaded = None  # which is before all that was appended here
 
     def when_known(self, on_known: OnKnown) -> None:
         """Calls with NONE when all that was appended is committed, perhaps before this returns; with the error of the
-        append otherwise, or COORDINATOR_NOT_AVAILABLE while something before it is in doubt.
+        append otherwise, or COORDINATOR_NOT_AVAILABLE while something is in doubt.
         """
         if self._under_way:
             self._under_way[next(reversed(self._under_way))].append(on_known)
-        elif self._doubted is not None:
+        elif self._doubted is not None or (self.loaded is not None and not self.loaded.is_committed):
             on_known(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
             on_known(ErrorCode.NONE)

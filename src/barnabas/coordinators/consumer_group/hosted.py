@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from barnabas.coordinators.consumer_group.committed import CommitGate
+from barnabas.coordinators.consumer_group.committed import CommitGate, Loaded
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.member import LEFT_FOR_A_WHILE_EPOCH, ConsumerMember
 from barnabas.coordinators.consumer_group.records import encoded
@@ -36,10 +36,10 @@ class HostedConsumerGroup:
 
     is_consumer_group: Final = True
 
-    def __init__(self, group_id: str, offsets: GroupOffsets | None = None) -> None:
+    def __init__(self, group_id: str, offsets: GroupOffsets | None = None, loaded: Loaded | None = None) -> None:
         self.core = ConsumerGroup(group_id)
         self.offsets = GroupOffsets() if offsets is None else offsets
-        self.gate = CommitGate()
+        self.gate = CommitGate(loaded)
         self.deadlines: dict[str, float] = {}
         """When the sessions of members end, in seconds of the loop's clock."""
         self.revocations: dict[str, int] = {}

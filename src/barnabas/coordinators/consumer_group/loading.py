@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from barnabas.coordinators.consumer_group.committed import Loaded
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
 from barnabas.coordinators.consumer_group.records import ConsumerGroupKey, ConsumerGroupRecord, RecordKind
@@ -31,13 +32,13 @@ def keep(records: dict[str, LastRecords], key: ConsumerGroupKey, record: Consume
 
 
 def restored(
-    group_id: str, records: LastRecords, offsets: GroupOffsets | None, logger: logging.Logger
+    group_id: str, records: LastRecords, offsets: GroupOffsets | None, loaded: Loaded, logger: logging.Logger
 ) -> Steps[HostedConsumerGroup | None]:
     """The group of the records; None where none of them is the group's own, without which the others are leftovers."""
     if RecordKind.GROUP not in records:
         logger.warning("Records of group %s without its epoch are ignored", group_id)
         return None
-    hosted = HostedConsumerGroup(group_id, offsets)
+    hosted = HostedConsumerGroup(group_id, offsets, loaded)
     left = STEP_ELEMENTS
     for kind in _ORDER:
         for member_id, record in records.get(kind, {}).items():

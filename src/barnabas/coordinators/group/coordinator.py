@@ -268,8 +268,12 @@ class GroupCoordinator:
 
         self._background.run(complete(), f"complete-transaction-{producer_id}")
 
-    def _loaded(self, _shard: Shard[Groups], groups: Groups, seconds: float) -> Steps[None]:
+    def _loaded(self, shard: Shard[Groups], groups: Groups, seconds: float) -> Steps[None]:
         self._metrics.partition_load_time_ms.update(round(seconds * 1000))
+        of_consumers = (each.group for each in groups.values() if isinstance(each.group, HostedConsumerGroup))
+        first = next(of_consumers, None)
+        if first is not None and first.gate.loaded is not None:
+            shard.when_all_committed(first.gate.loaded.committed)
         self._groups.update(groups)
         return self._expect_loaded(list(groups.values()))
 

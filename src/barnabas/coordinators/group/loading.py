@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
+from barnabas.coordinators.consumer_group.committed import Loaded
 from barnabas.coordinators.consumer_group.loading import LastRecords, keep, restored
 from barnabas.coordinators.consumer_group.records import ConsumerGroupKey
 from barnabas.coordinators.consumer_group.records import read_value as read_consumer_value
@@ -55,6 +56,7 @@ class GroupLoader:
         self._values: dict[str, GroupMetadataValue] = {}
         """The records of groups that are being built; `_offsets` has their offsets."""
         self._consumer_records: dict[str, LastRecords] = {}
+        self._loaded = Loaded()
         self._offsets: dict[str, GroupOffsets] = {}
         self._left = STEP_ELEMENTS
         """What the step that is under way may yet take."""
@@ -115,7 +117,7 @@ class GroupLoader:
                 self._apply_transactional(producer_id, key, latest, offsets)
         while self._consumer_records:
             group_id, records = self._consumer_records.popitem()
-            hosted = yield from restored(group_id, records, offsets.get(group_id), self._logger)
+            hosted = yield from restored(group_id, records, offsets.get(group_id), self._loaded, self._logger)
             yield from self._count()
             if hosted is not None:
                 if groups.pop(group_id, None) is not None:

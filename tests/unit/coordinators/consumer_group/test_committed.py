@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas.coordinators.consumer_group.states import ConsumerGroupState
+from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode
 from tests.unit.coordinators.consumer_group.consumer_world import (
     HEARTBEAT_MS,
@@ -66,6 +67,44 @@ def test_a_lost_answer_gives_a_partition_to_nobody_twice(world: ConsumerWorld) -
         settle(second, third, rounds=1)
         owners(second, third)
     assert len(owners(second, third)) == 6
+
+
+def test_what_a_new_coordinator_finds_is_told_nobody_before_it_is_committed(world: ConsumerWorld) -> None:
+    """It has been told what the one before it wrote; a third one may never hear of it."""
+    first, second = NextMember(world), NextMember(world)
+    settle(first, second)
+    world.log.holds_back = True
+    first.beat(epoch=-1, owned=None)
+    for _ in range(3):
+        assert second.beat() is None
+    world.resign("g")
+    world.log.held.clear()
+    world.elect("g", 2)
+    assert len(world.hosted().core.members[second.member_id].assigned[world.topics.id("t")]) == 6
+    second.beat(is_full=True)
+    assert (second.error, len(second.numbers())) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, 3)
+    known: list[ErrorCode] = []
+    at_once(world.coordinator.describe_consumer_group("g", known.append))
+    assert known == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.log.release_late()
+    second.beat(is_full=True)
+    assert (second.error, len(second.numbers())) == (ErrorCode.NONE, 6)
+
+
+def test_what_is_committed_behind_what_was_loaded_commits_that_too(world: ConsumerWorld) -> None:
+    first, second = NextMember(world), NextMember(world)
+    settle(first, second)
+    world.log.holds_back = True
+    first.beat(epoch=-1, owned=None)
+    world.resign("g")
+    world.log.held.clear()
+    world.elect("g", 2)
+    assert second.beat() is None  # which waits for what it has written
+    world.log.holds_back = False
+    world.log.release()
+    assert [second.error] == [ErrorCode.NONE]
+    second.beat()
+    assert (second.error, len(second.numbers())) == (ErrorCode.NONE, 6)
 
 
 @pytest.mark.parametrize("refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.MESSAGE_TOO_LARGE])

@@ -45,6 +45,7 @@ class ReplicatedLog(MemoryLog):
         def done(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
                 self.committed_end = max(self.committed_end, end_offset)
+                self.high_watermarks[SHARD] = self.committed_end
             on_done(code)
 
         base_offset, end_offset = -1, 0
@@ -58,14 +59,6 @@ class ReplicatedLog(MemoryLog):
         if not is_held:
             self.held.pop()(ErrorCode.NONE)
         return base_offset
-
-    def when_committed(
-        self, partition: TopicPartition, leader_epoch: int, offset: int, on_done: Callable[[ErrorCode], None]
-    ) -> None:
-        super().when_committed(partition, leader_epoch, offset, on_done)
-        if offset < self.committed_end:
-            self.late.pop()
-            on_done(ErrorCode.NONE)
 
     def commit(self) -> None:
         """All that is written is committed."""
