@@ -15,7 +15,9 @@ from typing import Final
 from barnabas.coordinators.consumer_group.heartbeats import (
     ConsumerHeartbeat,
     Records,
+    check_epoch,
     check_request,
+    known_member,
     leave,
     reconcile,
     register,
@@ -156,7 +158,7 @@ class ConsumerGroups:
             self._on_rebalance()
             self._logger.info("[GroupId %s] Bumped group epoch to %d.", core.group_id, core.epoch)
         self.expect_member(handle, hosted, member_id)
-        finish = functools.partial(self._answer, handle, hosted, request, member_id, reply)
+        finish = functools.partial(self._answer, handle, hosted, request, registration.member, reply)
         if core.needs_assignment:
             hosted.waiting.append((core.epoch, finish))
             self._assign(handle, hosted)
@@ -186,20 +188,25 @@ class ConsumerGroups:
         handle: GroupHandle,
         hosted: HostedConsumerGroup,
         request: ConsumerHeartbeat,
-        member_id: str,
+        registered: ConsumerMember,
         reply: Reply,
         error: ErrorCode,
     ) -> None:
         """The second part of a heartbeat: a step of the member towards its target, and the answer."""
+        member_id = registered.member_id
         try:
             if error is not ErrorCode.NONE:
                 raise KafkaError(error)
-            member = hosted.core.members.get(member_id)
-            if member is None:  # it was removed while it waited
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            member = known_member(hosted.core, member_id)
+            if member.epoch != registered.epoch:  # another request of the member was served while this one waited
+                check_epoch(member, request.epoch, request.owned)
             updated = self._reconcile(handle, hosted, member, request.owned)
         except KafkaError as failure:
             reply(heartbeat_error(_HEARTBEAT_ERRORS.get(failure.code, failure.code), failure.message))
+            return
+        except Exception:  # which concerns this member; others are waiting, too
+            self._logger.exception("[GroupId %s] Member %s cannot be served", hosted.group_id, member_id)
+            reply(heartbeat_error(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         tells_assignment = request.is_full or updated.assigned != member.assigned
         response = ConsumerGroupHeartbeatResponse(

@@ -163,6 +163,8 @@ class ConsumerGroup:
         )
         self._count(present, said)
         self.members[said.member_id] = said
+        if present is not None and present.instance_id != said.instance_id:
+            self._free_name(present)
         if said.instance_id is not None:
             self.static_members[said.instance_id] = said.member_id
 
@@ -213,8 +215,12 @@ class ConsumerGroup:
         self._own(present, ConsumerMember(member_id))
         self._count(present, None)
         del self.members[member_id]
-        if present.instance_id is not None and self.static_members.get(present.instance_id) == member_id:
-            del self.static_members[present.instance_id]
+        self._free_name(present)
+
+    def _free_name(self, member: ConsumerMember) -> None:
+        name = member.instance_id
+        if name is not None and self.static_members.get(name) == member.member_id:
+            del self.static_members[name]
 
     def _known(self, member_id: str) -> ConsumerMember:
         present = self.members.get(member_id)

@@ -63,3 +63,48 @@ def test_a_static_member_survives_a_failover_while_it_is_away(world: ConsumerWor
     back = NextMember(world, instance_id="a")
     back.join()
     assert back.numbers() == before
+
+
+def test_a_member_that_leaves_for_a_while_is_gone_though_it_waits_for_an_assignment(world: ConsumerWorld) -> None:
+    """On two connections, of which one was given up."""
+    static, other = NextMember(world, instance_id="a"), NextMember(world)
+    settle(static, other)
+    before = static.numbers()
+    static.topics = frozenset({"t", "later"})
+    answers = len(static.answers)
+    static.beat(is_full=True, waits=False)
+    static.beat(epoch=-2, owned=None)
+    world.pass_ms(10)
+    assert [answer.error_code for answer in static.answers[answers:]] == [
+        ErrorCode.NONE,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    ]
+    assert world.hosted().core.members[world.hosted().core.static_members["a"]].epoch == -2
+    back = NextMember(world, "t", "later", instance_id="a")
+    back.join()
+    assert (back.error, back.numbers()) == (ErrorCode.NONE, before)
+
+
+def test_a_heartbeat_that_comes_twice_moves_the_member_once(world: ConsumerWorld) -> None:
+    member = NextMember(world)
+    settle(member)
+    world.make_topic("t", 8)
+    for _ in range(2):
+        member.beat(waits=False)
+    world.pass_ms(10)
+    assert (member.epoch, member.error, len(member.numbers())) == (2, ErrorCode.NONE, 8)
+
+
+def test_a_member_has_one_name_at_a_time(world: ConsumerWorld) -> None:
+    member = NextMember(world, instance_id="a")
+    settle(member)
+    for name in ("b", "c"):
+        member.instance_id = name
+        member.beat(epoch=0, owned={}, is_full=True, subscribed=member.topics, rebalance_timeout_ms=1_000)
+        assert [member.error] == [ErrorCode.NONE]
+        assert world.hosted().core.static_members == {name: member.member_id}
+    world.fail_over()
+    assert world.hosted().core.static_members == {"c": member.member_id}
+    thief = NextMember(world, instance_id="a")
+    thief.join()
+    assert [thief.error] == [ErrorCode.NONE]
