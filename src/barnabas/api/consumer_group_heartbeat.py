@@ -16,7 +16,7 @@ from barnabas.api.authorization import may
 from barnabas.api.client_identity import client_of
 from barnabas.api.context import RequestContext
 from barnabas.coordinators.consumer_group.heartbeats import ConsumerHeartbeat, check_size
-from barnabas.coordinators.consumer_group.records import partitions_of
+from barnabas.coordinators.consumer_group.records import add_listed
 from barnabas.coordinators.group.coordinator import GroupCoordinator
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.steps import Steps
@@ -65,11 +65,12 @@ class ConsumerGroupHeartbeatHandler:
         check_size(names or (), listed or ())
         owned: dict[Uuid, frozenset[int]] | None = None
         if listed is not None:
-            owned = {}
+            numbers: dict[Uuid, set[int]] = {}
             for start in range(0, len(listed), _TOPICS_PER_STEP):
-                owned.update(partitions_of(listed[start : start + _TOPICS_PER_STEP]))
+                add_listed(numbers, listed[start : start + _TOPICS_PER_STEP])
                 if start + _TOPICS_PER_STEP < len(listed):
                     yield
+            owned = {topic_id: frozenset(each) for topic_id, each in numbers.items()}
         heartbeat = ConsumerHeartbeat(
             group_id=request.group_id,
             member_id=request.member_id,

@@ -172,15 +172,21 @@ def _listed(partitions: Partitions, entry: Callable[..., Any]) -> list[Any]:
 
 def partitions_of(listed: Iterable[Any]) -> Partitions:
     """Of entries with a `topic_id` and `partitions`, of which several may be of one topic."""
-    partitions: dict[Uuid, frozenset[int]] = {}
+    partitions: dict[Uuid, set[int]] = {}
+    add_listed(partitions, listed)
+    return {topic_id: frozenset(numbers) for topic_id, numbers in partitions.items()}
+
+
+def add_listed(partitions: dict[Uuid, set[int]], listed: Iterable[Any]) -> None:
+    """Adds such entries. No topic is without a partition."""
     for entry in listed:
-        topic_id, numbers = Uuid(entry.topic_id), frozenset(entry.partitions)
-        known = partitions.get(topic_id)
-        if known is not None:
-            numbers |= known
-        if numbers:
-            partitions[topic_id] = numbers
-    return partitions
+        if entry.partitions:
+            topic_id = Uuid(entry.topic_id)
+            known = partitions.get(topic_id)
+            if known is None:
+                partitions[topic_id] = set(entry.partitions)
+            else:
+                known.update(entry.partitions)
 
 
 def _current_value(member: ConsumerMember) -> ConsumerGroupCurrentMemberAssignmentValue:
