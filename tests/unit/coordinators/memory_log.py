@@ -86,7 +86,7 @@ class MemoryLog:
             raise self.read_errors.pop(0)
         self._check(partition, leader_epoch)
         batches = self.batches.get(partition, [])
-        first = max(bisect.bisect_right(batches, offset, key=_base_offset) - 1, 0)
+        first = max(bisect.bisect_right(batches, offset, key=base_offset) - 1, 0)
         chunk = bytearray()
         for batch in batches[first:]:
             if chunk and len(chunk) + len(batch) > bytes_max:
@@ -139,7 +139,7 @@ class MemoryLog:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def _base_offset(batch: bytes) -> int:
+def base_offset(batch: bytes) -> int:
     return batch_at(batch, walk_batches(batch).spans[0]).base_offset
 
 
