@@ -11,6 +11,7 @@ from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.cluster_plans import PLANS
 from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
+from barnabas.testing.next_group_users import COVERAGE as NEXT_GROUP_MET
 from barnabas.testing.outbox_users import COVERAGE as OUTBOX_MET
 from barnabas.testing.simulation import simulation_seeds
 from barnabas.testing.tiered_topic import COVERAGE as TIERED_MET
@@ -48,6 +49,7 @@ SEEN = {
     "tiered": TIERED_MET,
     "tokens": (*TOKENS_MET, *RIGHTS_MET),
     "outbox": OUTBOX_MET,
+    "next-groups": NEXT_GROUP_MET,
 }
 """What else must have happened under a plan."""
 REGRESSIONS = (

@@ -51,6 +51,7 @@ _PLANS = (
     "tiered",
     "tokens",
     "outbox",
+    "next-groups",
 )
 """The names of `testing.cluster_plans.PLANS`, which takes a while to import."""
 

@@ -284,6 +284,11 @@ def check_throttled(history: History) -> Iterator[str]:
     yield from history.starved
 
 
+def check_next_group(history: History) -> Iterator[str]:
+    """The members of a group of the consumer protocol have what they are to have (`next_group_ledger`)."""
+    yield from history.misassigned
+
+
 def check_transactions(history: History) -> Iterator[str]:
     """Transactions are all or nothing, whoever looks whenever (`transaction_ledger`)."""
     yield from history.torn
@@ -322,6 +327,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     check_throttled,
     check_transactions,
     check_connections,
+    check_next_group,
 )
 
 

@@ -201,6 +201,8 @@ class History:
     """What became of delegation tokens, passwords and ACLs, and should not have."""
     torn: list[str] = field(default_factory=list)
     """What became of transactions, and should not have."""
+    misassigned: list[str] = field(default_factory=list)
+    """What became of a group of the consumer protocol, and should not have."""
     starved: list[str] = field(default_factory=list)
     """Throttled replicas that got nothing while others did."""
     kept_out: list[str] = field(default_factory=list)

@@ -70,6 +70,8 @@ class Load:
     """Delegation tokens are made and used, too (see `tokens_in_use`); passwords and ACLs change (`changed_rights`)."""
     has_outbox: bool = False
     """A pipeline's driver more, and two topics that it writes (see `outbox_users`)."""
+    has_next_group: bool = False
+    """A group of the consumer protocol, and two topics more (see `next_group_users`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
 

@@ -170,6 +170,11 @@ class Observer:
         node = None if tree is None else tree.find(path)
         return None if node is None else _decode_state(node[0], path)
 
+    def leader(self, partition: TopicPartition) -> int | None:
+        """Who leads the partition, by what the controller has written last; None where that cannot be read."""
+        state = self.committed_state(partition)
+        return None if state is None else state.leader
+
     def assignment(self, partition: TopicPartition) -> ReplicaAssignment | None:
         """Where the coordinator has a partition; None where it has none, or that cannot be read."""
         path, tree = topic_path(partition.topic), self.tree()

@@ -46,6 +46,7 @@ from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.marker_watch import MarkerWatch
+from barnabas.testing.next_group_users import NextGroupUsers
 from barnabas.testing.outbox_users import OutboxUsers
 from barnabas.testing.renewed_topic import RenewedTopic
 from barnabas.testing.simulation import Simulation
@@ -154,6 +155,7 @@ class ClusterSimulation:
                 *self._outbox.watched,
             ],
         )
+        self._next_group = NextGroupUsers(self.users, self._running, self.observer.leader)
         self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
         of_seed = (
@@ -253,6 +255,8 @@ class ClusterSimulation:
             mains += [("tokens", self._tokens.work), ("rights", self._rights.administer)]
         if self.plan.load.has_outbox:
             mains += [("outbox", self._outbox.make_topics), ("outbox", self._outbox.read)]
+        if self.plan.load.has_next_group:
+            mains += [("next group", self._next_group.belong), ("next group's topics", self._next_group.administer)]
         if self.plan.load.transactional_ids:
             mains += [("transactions", self._transactions.produce), ("transactions' readers", self._transactions.read)]
         return [simulation.machine(name).start(main) for name, main in mains]
@@ -310,6 +314,8 @@ class ClusterSimulation:
             self._wait("everything old is in remote storage only", lambda: self._tiered.is_at_rest(self._running()))
             reader = self.simulation.machine("tiered topic")
             self.simulation.run_on(reader, self._tiered.finish, limit_seconds=200.0)
+        if self.plan.load.has_next_group and not self.history.unsettled:
+            self.simulation.run_on(self.simulation.machine("next group"), self._next_group.finish, limit_seconds=200.0)
         if self.plan.load.has_compacted_topic:
             self._wait("no log is being replaced", self._compacted.is_at_rest)
         if self.plan.load.has_tokens:
@@ -371,6 +377,7 @@ class ClusterSimulation:
         coverage = self.observer.coverage
         coverage["retries"] += self.users.retries
         self.history.torn += self._transactions.ledger.findings + self._outbox.findings
+        self.history.misassigned += self._next_group.ledger.findings
         coverage += (
             self._flushed.counts
             + self._renewed.counts
@@ -380,6 +387,7 @@ class ClusterSimulation:
             + self._rights.counts
             + self._outbox.counts
             + self._transactions.ledger.counts
+            + self._next_group.ledger.counts
         )
         return Report(
             self.simulation.seed,

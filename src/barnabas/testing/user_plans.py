@@ -11,6 +11,7 @@ from barnabas.testing.cluster_load import Load
 from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
+from barnabas.testing.next_group_users import PROPERTIES as NEXT_GROUP
 from barnabas.testing.tiered_topic import PROPERTIES as REMOTE
 from barnabas.testing.tokens_in_use import PROPERTIES as TOKEN_PROPERTIES
 from barnabas.testing.transactional_users import PROPERTIES
@@ -121,4 +122,26 @@ OUTBOX: Final = Plan(
 """A pipeline's driver sends its batches to two topics in a transaction each, is killed between any two steps, and goes
 on; copies of its state are used beside it and after it; answers are lost while leaders and coordinators fall: out to
 have a batch lost, there twice, in one of its topics only, or mixed from two computations (0035).
+"""
+
+NEXT_GROUPS: Final = Plan(
+    "next-groups",
+    {
+        FaultKind.CRASH: 8.0,
+        FaultKind.POWER: 4.0,
+        FaultKind.PAUSE: 4.0,
+        FaultKind.PARTITION: 4.0,
+        FaultKind.CUT: 14.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.LEADERS_ELECTED: 8.0,
+        FaultKind.CONTROLLER_DELETED: 2.0,
+        FaultKind.EXPIRY: 1.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(has_next_group=True, producers=1, consumers=1, records_pause_ms=600),
+    properties=NEXT_GROUP,
+)
+"""Members of a group of the consumer protocol come, go, vanish, hold on and fall silent, and topics grow, go and are
+made anew, while coordinators fall: out to have a partition owned twice, or by nobody, or an offset go back (0034).
 """

@@ -384,6 +384,7 @@ def test_what_power_took_and_what_was_mixed_up_are_findings() -> None:
     history = good_history()
     history.unflushed.append("broker 1 has lost it")
     history.mixed_up.append("that is of the former topic")
+    history.misassigned.append("that has two owners")
     history.misplaced.append("broker 1 has it twice")
     history.badly_compacted.append("a key has lost its value")
     history.lost_remotely.append("a record is nowhere")
@@ -393,6 +394,7 @@ def test_what_power_took_and_what_was_mixed_up_are_findings() -> None:
         "check_log_moves: broker 1 has it twice",
         "check_compacted: a key has lost its value",
         "check_tiered: a record is nowhere",
+        "check_next_group: that has two owners",
     ]
 
 

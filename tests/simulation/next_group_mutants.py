@@ -1,0 +1,36 @@
+"""Faults put into groups of the consumer protocol, one at a time: the plan `next-groups` has to find each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas.coordinators.consumer_group.group import ConsumerGroup
+from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
+from barnabas.testing.cluster_plans import NEXT_GROUPS
+from barnabas.wire.errors import ErrorCode
+from tests.simulation.mutants import Mutant
+
+
+def give_what_others_own(patch: pytest.MonkeyPatch) -> None:
+    """A member is given its target whoever has not given it up."""
+
+    def own_too(self: ConsumerGroup, _before: Any, after: Any) -> None:
+        for partitions in (after.assigned, after.revoking):
+            for topic_id, numbers in partitions.items():
+                self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, after.member_id))
+
+    patch.setattr(ConsumerGroup, "is_owned", lambda _self, _topic_id, _number: False)
+    patch.setattr(ConsumerGroup, "_own", own_too)
+
+
+def take_commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Offsets are taken from whoever says that he is or was a member."""
+    patch.setattr(HostedConsumerGroup, "accept_commit", lambda _self, *_said, **_how: ErrorCode.NONE)
+
+
+NEXT_GROUP_MUTANTS = (
+    Mutant("partitions of others given", NEXT_GROUPS, give_what_others_own),
+    Mutant("commits of any epoch", NEXT_GROUPS, take_commits_of_any_epoch),
+)
