@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordinators.consumer_group.committed import CommitGate, OnKnown
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
 from barnabas.testing.cluster_plans import NEXT_GROUPS
@@ -25,6 +26,15 @@ def give_what_others_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroup, "_own", own_too)
 
 
+def answer_before_replication(patch: pytest.MonkeyPatch) -> None:
+    """A member is answered as soon as the coordinator's own log has what it is told."""
+
+    def when_known(_self: CommitGate, on_known: OnKnown) -> None:
+        on_known(ErrorCode.NONE)
+
+    patch.setattr(CommitGate, "when_known", when_known)
+
+
 def take_commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     """Offsets are taken from whoever says that he is or was a member."""
     patch.setattr(HostedConsumerGroup, "accept_commit", lambda _self, *_said, **_how: ErrorCode.NONE)
@@ -32,5 +42,6 @@ def take_commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
 
 NEXT_GROUP_MUTANTS = (
     Mutant("partitions of others given", NEXT_GROUPS, give_what_others_own),
+    Mutant("members told before replication", NEXT_GROUPS, answer_before_replication),
     Mutant("commits of any epoch", NEXT_GROUPS, take_commits_of_any_epoch),
 )

@@ -37,9 +37,14 @@ from barnabas.coordinators.consumer_group.records import (
 from barnabas.coordinators.consumer_group.topics import TopicFacts
 from barnabas.wire.errors import ErrorCode, KafkaError
 
-SUBSCRIBED_TOPICS_MAX: Final = 10_000
+SUBSCRIBED_TOPICS_MAX: Final = 5_000
+"""Of a member, and of all members of a group: it is one record, which is written and read in one turn."""
 OWNED_PARTITIONS_MAX: Final = 100_000
 """Bounds of one heartbeat, which is handled in one turn."""
+RACKS_RECORDED_MAX: Final = 10_000
+"""Partitions whose racks a group records, for the same reason; where its topics have more it records none, which no
+assignor looks at.
+"""
 
 Facts = Callable[[str], TopicFacts | None]
 Records = list[ConsumerGroupRecord]
@@ -172,7 +177,13 @@ def register(
     bumps = subscription_changed
     if bumps or is_stale:
         before = group.static_member(request.instance_id) or group.members.get(member_id)
-        topics = found_topics(group.topics_with(before, said), facts)
+        names = group.topics_with(before, said)
+        if len(names) > SUBSCRIBED_TOPICS_MAX and subscription_changed:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(names)} topics; the members of a group can subscribe to {SUBSCRIBED_TOPICS_MAX} in all.",
+            )
+        topics = found_topics(names, facts)
         if topics != group.topics:
             bumps = True
             records.append(SubscribedTopics(topics))
@@ -200,8 +211,11 @@ def _as_said(present: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMem
 
 def found_topics(names: Collection[str], facts: Facts) -> Mapping[str, TopicFacts]:
     """Those of the topics that exist."""
-    found = ((name, facts(name)) for name in sorted(names))
-    return {name: topic for name, topic in found if topic is not None}
+    looked_up = ((name, facts(name)) for name in sorted(names))
+    found = {name: topic for name, topic in looked_up if topic is not None}
+    if sum(len(topic.racks) for topic in found.values()) > RACKS_RECORDED_MAX:
+        return {name: dataclasses.replace(topic, racks=()) for name, topic in found.items()}
+    return found
 
 
 def _dynamic_member(group: ConsumerGroup, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:

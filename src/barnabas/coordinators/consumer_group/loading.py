@@ -8,7 +8,13 @@ from typing import Final
 from barnabas.coordinators.consumer_group.committed import Loaded
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
-from barnabas.coordinators.consumer_group.records import ConsumerGroupKey, ConsumerGroupRecord, RecordKind
+from barnabas.coordinators.consumer_group.records import (
+    ConsumerGroupKey,
+    ConsumerGroupRecord,
+    Current,
+    MemberSaid,
+    RecordKind,
+)
 from barnabas.coordinators.group.offsets import GroupOffsets
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 
@@ -21,6 +27,8 @@ _ORDER: Final = (
     RecordKind.CURRENT,
 )
 """In which the records of a group are replayed, each the last of its key: members come before what is theirs."""
+
+_NAMES_PER_ELEMENT: Final = 64
 
 LastRecords = dict[RecordKind, dict[str, ConsumerGroupRecord]]
 """By kind and member id, without tombstones."""
@@ -42,12 +50,21 @@ def restored(
     left = STEP_ELEMENTS
     for kind in _ORDER:
         for member_id, record in records.get(kind, {}).items():
-            _replay(hosted.core, kind, member_id, record, logger)
-            left -= 1
-            if not left:
+            left -= _weight(record)
+            if left <= 0:
                 yield
                 left = STEP_ELEMENTS
+            _replay(hosted.core, kind, member_id, record, logger)
     return hosted
+
+
+def _weight(record: ConsumerGroupRecord) -> int:
+    """How many elements its replay counts as."""
+    if isinstance(record, MemberSaid):
+        return 1 + len(record.member.subscribed) // _NAMES_PER_ELEMENT
+    if isinstance(record, Current):
+        return 1 + len(record.member.assigned)
+    return 1
 
 
 def _replay(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.coordinators.consumer_group.committed import Loaded
 from barnabas.coordinators.consumer_group.loading import LastRecords, keep, restored
@@ -27,6 +27,9 @@ from barnabas.wire.control_records import ControlRecordType, read_control_record
 from barnabas.wire.messages import GroupMetadataValue
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.records import Batch
+
+_BYTES_PER_ELEMENT: Final = 64
+"""Of a value, so many count as one element more; those of consumer groups may have thousands of topics."""
 
 
 class _Latest(NamedTuple):
@@ -109,7 +112,7 @@ class GroupLoader:
         yield from self._without_groups()
         groups, offsets = self._values, self._offsets
         for key, latest in self._latest.items():
-            yield from self._count()
+            yield from self._count(1 + len(latest.value or b"") // _BYTES_PER_ELEMENT)
             self._apply(key, latest, groups, offsets)
         for producer_id, undecided in self._transactional.items():
             for key, latest in undecided.items():
