@@ -48,6 +48,33 @@ def test_a_second_member_waits_for_what_the_first_gives_up(world: ConsumerWorld)
     assert world.hosted().state is ConsumerGroupState.STABLE
 
 
+def test_who_does_not_say_what_it_owns_has_not_given_it_up(world: ConsumerWorld) -> None:
+    first, second = NextMember(world), NextMember(world)
+    first.join()
+    second.join()
+    for _ in range(2):
+        answer = first.beat(owned=None)
+        assert answer is not None
+        assert answer.member_epoch == 1
+        second.beat()
+        assert second.numbers() == []
+
+
+def test_a_member_that_has_given_up_and_is_to_give_up_more_is_an_epoch_on(world: ConsumerWorld) -> None:
+    """So that its rebalance time-out begins anew, and what it says of the former one is refused."""
+    first, second, third = (NextMember(world) for _ in range(3))
+    first.join()
+    second.join()
+    first.beat()
+    assert (first.epoch, len(first.numbers())) == (1, 3)
+    third.join()
+    first.beat()
+    assert (first.epoch, len(first.numbers())) == (2, 2)
+    assert world.hosted().core.members[first.member_id].state is MemberState.UNREVOKED_PARTITIONS
+    first.beat()
+    assert first.epoch == 3
+
+
 def test_an_answer_names_the_assignment_only_where_it_is_new_or_asked_for(world: ConsumerWorld) -> None:
     member = NextMember(world)
     member.join()

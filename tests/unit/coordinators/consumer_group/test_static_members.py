@@ -108,3 +108,18 @@ def test_a_member_has_one_name_at_a_time(world: ConsumerWorld) -> None:
     thief = NextMember(world, instance_id="a")
     thief.join()
     assert [thief.error] == [ErrorCode.NONE]
+
+
+def test_what_a_static_member_was_to_give_up_is_free_when_it_leaves_for_a_while(world: ConsumerWorld) -> None:
+    static, other = NextMember(world, instance_id="a"), NextMember(world)
+    static.join()
+    other.join()
+    static.beat()
+    kept = static.numbers()
+    assert (len(kept), other.numbers()) == (3, [])
+    static.leave(-2)
+    other.beat()
+    assert len(other.numbers()) == 3
+    back = NextMember(world, instance_id="a")
+    back.join()
+    assert back.numbers() == kept

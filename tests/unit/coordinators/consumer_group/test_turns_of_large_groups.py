@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.coordinators.consumer_group import coordinator, loading, targets
 from barnabas.coordinators.consumer_group.heartbeats import RACKS_RECORDED_MAX, SUBSCRIBED_TOPICS_MAX
+from barnabas.coordinators.consumer_group.records import RecordKind, Tombstone, encoded
 from barnabas.coordinators.consumer_group.states import ConsumerGroupState
 from barnabas.coordinators.consumer_group.topics import TopicFacts
 from barnabas.coordinators.group.loading import GroupLoader
@@ -174,3 +175,22 @@ def test_what_a_group_costs_goes_with_it(world: ConsumerWorld, groups: int) -> N
     world.pass_ms(world.settings.retention_check_interval_ms + 100)
     assert not world.coordinator._groups
     assert world.coordinator._effects.heartbeats_awaited == 0
+
+
+def test_a_target_of_a_member_that_left_while_it_was_made_does_not_stay(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "_LOOKED_AT_PER_STEP", 1)
+    members = [NextMember(world) for _ in range(6)]
+    for member in members:
+        member.join()
+    world.make_topic("t", 60)
+    members[0].beat(waits=False)
+    run_turns(world, 4)
+    assert world.hosted().is_assigning
+    members[-1].beat(epoch=-1, owned=None, waits=False)
+    world.pass_ms(10)
+    assert set(world.hosted().core.targets) == set(world.hosted().core.members)
+    key = encoded("g", Tombstone(RecordKind.TARGET, members[-1].member_id))[0]
+    values = [record.value for record in world.log.records(world.partition_of("g")) if record.key == key]
+    assert [value is None for value in values[-3:]] == [True, False, True]
