@@ -331,6 +331,7 @@ class ConsumerGroups:
             target = yield from assigned_anew(core, ASSIGNORS[name])
             if core.epoch == target.epoch and not core.members.keys() <= target.members:
                 continue  # a static member has come back under another id
+            yield  # a member may have thousands of topics, each of which is in several records
             error = yield from self._write_target(handle, hosted, target)
             if error is not ErrorCode.NONE:
                 return error
@@ -338,6 +339,7 @@ class ConsumerGroups:
                 "[GroupId %s] Computed a new target assignment for epoch %d with '%s' assignor: %d changed.",
                 *(core.group_id, target.epoch, name, len(target.changed)),
             )
+            yield
             yield from self._resume(hosted, core.assignment_epoch, ErrorCode.NONE)
         return ErrorCode.NONE
 

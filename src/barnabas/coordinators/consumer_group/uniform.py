@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from barnabas.coordinators.consumer_group.assignor import Assignable, AssignedMember, Assignment
@@ -108,11 +109,12 @@ def _assign_equally(assignable: Assignable, pace: _Pace) -> Steps[Assignment]:
     left = ((topic_id, number) for topic_id in sorted(free) for number in sorted(free[topic_id]))
     for position, kept in enumerate(owned):
         missing = quotas[position] - sizes[position]
-        for _ in range(missing):
-            topic_id, number = next(left)
-            kept.setdefault(topic_id, set()).add(number)
-        if missing > 0:
-            yield from pace.count(missing)
+        while missing > 0:
+            some = min(missing, _PER_STEP)
+            for topic_id, number in islice(left, some):
+                kept.setdefault(topic_id, set()).add(number)
+            yield from pace.count(some)
+            missing -= some
     return (yield from _frozen(members, owned, pace))
 
 

@@ -117,3 +117,9 @@ def test_members_that_are_subscribed_to_nothing_that_exists_get_nothing() -> Non
     for assign in (assign_ranges, assign_uniformly):
         assert at_once(assign(Assignable(members({"m": ()}), {}))) == {"m": {}}
         assert at_once(assign(Assignable([], {}))) == {}
+
+
+def test_one_member_is_given_very_many_partitions_in_steps() -> None:
+    topics = {Uuid(bytes([0] * 14 + [1, number])): 1_000 for number in range(20)}
+    steps = assign_uniformly(Assignable(members({"m": tuple(topics)}), topics))
+    assert sum(1 for _ in steps) >= 20_000 // 2_048

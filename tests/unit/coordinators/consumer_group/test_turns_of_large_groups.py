@@ -194,3 +194,18 @@ def test_a_target_of_a_member_that_left_while_it_was_made_does_not_stay(
     key = encoded("g", Tombstone(RecordKind.TARGET, members[-1].member_id))[0]
     values = [record.value for record in world.log.records(world.partition_of("g")) if record.key == key]
     assert [value is None for value in values[-3:]] == [True, False, True]
+
+
+def test_a_target_is_made_written_and_followed_in_turns_of_their_own(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes a while for a member of thousands of topics."""
+    counts = [
+        TurnCount(world.loop, monkeypatch, targets, "NewTarget"),
+        TurnCount(world.loop, monkeypatch, coordinator, "batch_in_steps"),
+        TurnCount(world.loop, monkeypatch, coordinator.ConsumerGroups, "_reconcile"),
+    ]
+    NextMember(world).join()
+    turns = [set(count.by_turn) for count in counts]
+    assert [len(each) for each in turns] == [1, 1, 1]
+    assert len(set.union(*turns)) == 3
