@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.coordinators.consumer_group.committed import CommitGate, OnKnown
+from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
 from barnabas.testing.cluster_plans import NEXT_GROUPS
@@ -40,8 +41,14 @@ def take_commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HostedConsumerGroup, "accept_commit", lambda _self, *_said, **_how: ErrorCode.NONE)
 
 
+def expect_no_loaded_members(patch: pytest.MonkeyPatch) -> None:
+    """A new coordinator waits for ever for members that vanished under the one before."""
+    patch.setattr(ConsumerGroups, "expect_loaded", lambda _self, _handle, _hosted: None)
+
+
 NEXT_GROUP_MUTANTS = (
     Mutant("partitions of others given", NEXT_GROUPS, give_what_others_own),
     Mutant("members told before replication", NEXT_GROUPS, answer_before_replication),
+    Mutant("loaded members not expected", NEXT_GROUPS, expect_no_loaded_members),
     Mutant("commits of any epoch", NEXT_GROUPS, take_commits_of_any_epoch),
 )

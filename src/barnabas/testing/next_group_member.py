@@ -196,6 +196,8 @@ class NextGroupMember:
         sent_at = ledger.now()
         if self._first_unanswered_at is None:
             self._first_unanswered_at = sent_at
+        # It may be told to give something up, and never hear of it.
+        holder.revoked_by = min(holder.revoked_by, self._first_unanswered_at + self._rebalance_seconds)
         had_to_revoke = self.has_to_revoke
         owned = frozenset(holder.owned)
         says_owned = self._says_all or owned != self._told or self._client.host.random.random() < SAYS_AGAIN
