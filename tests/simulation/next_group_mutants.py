@@ -10,7 +10,7 @@ from barnabas.coordinators.consumer_group.committed import CommitGate, OnKnown
 from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
-from barnabas.testing.cluster_plans import NEXT_GROUPS
+from barnabas.testing.user_plans import NEXT_GROUPS
 from barnabas.wire.errors import ErrorCode
 from tests.simulation.mutants import Mutant
 

@@ -10,6 +10,7 @@ import pytest
 
 from barnabas.coordinators.consumer_group import coordinator as coordinator_module
 from barnabas.coordinators.consumer_group import heartbeats
+from barnabas.coordinators.consumer_group.committed import Loaded
 from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
 from barnabas.coordinators.consumer_group.loading import LastRecords, keep, restored
 from barnabas.coordinators.consumer_group.member import ConsumerMember
@@ -57,12 +58,12 @@ def records_of(*members: str, owned: dict[str, set[int]]) -> LastRecords:
 def test_records_without_the_epoch_of_their_group_are_no_group(caplog: pytest.LogCaptureFixture) -> None:
     records = records_of("a", owned={"a": {0}})
     del records[RecordKind.GROUP]
-    assert at_once(restored("g", records, None, LOGGER)) is None
+    assert at_once(restored("g", records, None, Loaded(), LOGGER)) is None
     assert "Records of group g without its epoch are ignored" in caplog.text
 
 
 def test_what_is_left_of_a_member_that_is_gone_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    hosted = at_once(restored("g", records_of("a", owned={"a": {0}, "gone": {1}}), None, LOGGER))
+    hosted = at_once(restored("g", records_of("a", owned={"a": {0}, "gone": {1}}), None, Loaded(), LOGGER))
     assert hosted is not None
     assert hosted.core.members.keys() == hosted.core.targets.keys() == {"a"}
     assert hosted.core.members["a"].assigned == {TOPIC: {0}}
@@ -70,7 +71,7 @@ def test_what_is_left_of_a_member_that_is_gone_is_left_out(caplog: pytest.LogCap
 
 
 def test_two_members_that_own_one_partition_are_not_both_believed(caplog: pytest.LogCaptureFixture) -> None:
-    hosted = at_once(restored("g", records_of("a", "b", owned={"a": {0, 1}, "b": {1}}), None, LOGGER))
+    hosted = at_once(restored("g", records_of("a", "b", owned={"a": {0, 1}, "b": {1}}), None, Loaded(), LOGGER))
     assert hosted is not None
     owned = [member.assigned.get(TOPIC, frozenset()) for member in hosted.core.members.values()]
     assert owned == [{0, 1}, frozenset()]
@@ -80,8 +81,10 @@ def test_two_members_that_own_one_partition_are_not_both_believed(caplog: pytest
 
 def test_a_large_group_is_restored_in_pieces() -> None:
     names = [f"m{number}" for number in range(STEP_ELEMENTS)]
-    steps = restored("g", records_of(*names, owned={name: {at} for at, name in enumerate(names)}), None, LOGGER)
-    assert sum(1 for _ in steps) == 3
+    steps = restored(
+        "g", records_of(*names, owned={name: {at} for at, name in enumerate(names)}), None, Loaded(), LOGGER
+    )
+    assert sum(1 for _ in steps) == 4, "a member is one element, its target too, and what it owns two"
 
 
 @pytest.mark.parametrize("reported", [None, {TOPIC: frozenset({0})}])
