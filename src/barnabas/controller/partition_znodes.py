@@ -66,6 +66,16 @@ class Written:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """The state that a znode must hold, with the version that it must have, later than the `version` that it has; None
+    where it is gone.
+    """
+
+    state: LeaderAndIsr
+    version: int | None
+
+
 NOTHING_WRITTEN: Final = Written({}, (), {})
 
 
@@ -120,7 +130,7 @@ def _read_once(
     paths = _state_paths(wanted)
     outcomes = yield from read_znodes(paths, paths_ahead)
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
-    deleted: dict[TopicPartition, LeaderAndIsr] = {}
+    behind: dict[TopicPartition, _Behind] = {}
     lines: list[StateChange] = []
     unreadable = context.unreadable_partitions
     for partition, path, outcome in zip(wanted, paths, outcomes, strict=True):
@@ -129,7 +139,7 @@ def _read_once(
         if isinstance(outcome, NoNodeError):
             found[partition] = before = _before_deletion(context, partition)
             if before is not None:
-                deleted[partition] = before
+                behind[partition] = _Behind(before, None)
                 lines.append(_line_of_deleted(partition, before))
         elif isinstance(outcome, Exception):
             found[partition] = outcome
@@ -138,31 +148,35 @@ def _read_once(
             if isinstance(stored, LeaderAndIsr):
                 right = _right(context, partition, stored, outcome.stat.mzxid, own.get(partition))
                 if right is not stored:
-                    put_back[partition] = found[partition] = right.by_controller(context.epoch)
+                    found[partition] = right = right.by_controller(context.epoch)
                     lines.append(_line(partition, stored, right))
+                    if right.partition_epoch == stored.partition_epoch:
+                        put_back[partition] = right
+                    else:
+                        behind[partition] = _Behind(right, stored.partition_epoch)
             else:
                 unreadable[partition] = None
             if written_at is not None:
                 # Not of what was put back: who started anew before that is still to be found.
                 written_at.setdefault(partition, outcome.stat.mzxid)
-    if not put_back and not deleted:
+    if not put_back and not behind:
         return ()
     yield tuple(lines)
-    return (yield from _put_back(context, found, put_back, deleted))
+    return (yield from _put_back(context, found, put_back, behind))
 
 
 def _put_back(
     context: ControllerContext,
     found: dict[TopicPartition, LeaderAndIsr | Exception | None],
     changed: Mapping[TopicPartition, LeaderAndIsr],
-    deleted: Mapping[TopicPartition, LeaderAndIsr],
+    behind: Mapping[TopicPartition, _Behind],
 ) -> Steps[Sequence[TopicPartition]]:
     """Writes what is right into znodes that hold something else, and makes those that are gone; `found` and the context
     have it then. Returns the partitions whose znode has changed before.
     """
     written = (yield from write_leadership(context, changed)) if changed else NOTHING_WRITTEN
-    if deleted:
-        written = written.with_those_of((yield from _make_again(context, deleted)))
+    if behind:
+        written = written.with_those_of((yield from _make_again(context, behind)))
     for partition, known in written.leadership.items():
         found[partition] = known
         context.set_leadership(partition, known)
@@ -197,15 +211,17 @@ def _right(
     written_at: int,
     own: LeaderAndIsr | None,
 ) -> LeaderAndIsr:
-    """The state in force: `stored`, or what the znode must hold instead."""
+    """The state in force: `stored`, or what the znode must hold instead, with the version that it must have."""
     known = context.leadership(partition)
+    later = 1
     lost: Collection[int] = context.lost_members.get(partition, ())
     if known is None:
         # Of the former controllers' terms this broker has at least heard.
         known = context.told_leadership(partition)
+        later = _VERSIONS_UNHEARD_OF
         is_believed = known is None or stored.leader_epoch >= known.leader_epoch
         if known is not None and stored.holds_the_same(known):
-            is_mended = stored.partition_epoch > known.partition_epoch
+            is_mended = stored.partition_epoch != known.partition_epoch
         else:
             # Of this state the broker has heard nothing, so that only its transaction tells.
             is_mended = (
@@ -231,6 +247,12 @@ def _right(
         right = right.without(lost)
     elif context.lost_members:
         context.lost_members.pop(partition, None)
+    if known is not None and stored.partition_epoch < known.partition_epoch:
+        # Versions never fall: somebody has deleted the znode and made it again, or a controller that did has ended
+        # in the middle (`_make_again`).
+        version = known.partition_epoch + later
+        if version - stored.partition_epoch <= _VERSIONS_MAX and not context.is_queued_for_deletion(partition.topic):
+            right = right.at_version(version)
     return right
 
 
@@ -272,8 +294,8 @@ def _line(partition: TopicPartition, stored: LeaderAndIsr, right: LeaderAndIsr) 
         logging.ERROR,
         f"the state of {partition.topic}-{partition.partition} in ZooKeeper (leader {stored.leader}, leader epoch "
         f"{stored.leader_epoch}, in sync {list(stored.isr)}, version {stored.partition_epoch}) is not in force: "
-        f"somebody has written a former one, or members have been lost while it could not be read. It is replaced by "
-        f"leader {right.leader}, leader epoch {right.leader_epoch}, in sync {list(right.isr)}",
+        f"somebody has written a former one or made it anew, or members have been lost while it could not be read. It "
+        f"is replaced by leader {right.leader}, leader epoch {right.leader_epoch}, in sync {list(right.isr)}",
     )
 
 
@@ -309,36 +331,38 @@ def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition
     return Written(leadership, tuple(conflicts), failed)
 
 
-def _make_again(context: ControllerContext, states: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
+def _make_again(context: ControllerContext, znodes: Mapping[TopicPartition, _Behind]) -> Steps[Written]:
     """Makes znodes that were deleted, in the versions that the states have, with those above as far as they are gone
-    too, but not that of the topic. Brokers, Kafka's too, skip what comes in no later version than they know; and a new
-    znode has version 0, so that it is written as often as it takes.
+    too, but not that of the topic. Brokers, Kafka's too, skip what comes in an earlier version than they know; and a
+    new znode has version 0, so that it is written as often as it takes, as is one that somebody else made.
 
     Raises `ControllerMovedError`.
     """
     above: dict[str, None] = {}
-    for partition in states:
+    for partition in (partition for partition, behind in znodes.items() if behind.version is None):
         above[partitions_path(partition.topic)] = above[partition_path(*partition)] = None
     yield from write_as_controller([Create(path, None) for path in above], context.epoch_version)
     leadership: dict[TopicPartition, LeaderAndIsr] = {}
     conflicts: list[TopicPartition] = []
     failed: dict[TopicPartition, Exception] = {}
-    for partition, state in states.items():
-        outcome = yield from _write_up_to(partition_state_path(*partition), state, context.epoch_version)
-        if isinstance(outcome, NodeExistsError | BadVersionError):
+    for partition, behind in znodes.items():
+        outcome = yield from _write_up_to(partition_state_path(*partition), behind, context.epoch_version)
+        if isinstance(outcome, NodeExistsError | BadVersionError) or (
+            isinstance(outcome, NoNodeError) and behind.version is not None
+        ):
             conflicts.append(partition)
         elif isinstance(outcome, Exception):
             failed[partition] = outcome
         else:
-            leadership[partition] = state
+            leadership[partition] = behind.state
     return Written(leadership, tuple(conflicts), failed)
 
 
-def _write_up_to(path: str, state: LeaderAndIsr, epoch_version: int) -> Steps[Exception | None]:
-    """Creates a znode and writes it until it has the version of the state; why it could not."""
-    data = state.to_znode().encode()
-    writes: list[Create | SetData] = [Create(path, data)]
-    for version in range(state.partition_epoch):
+def _write_up_to(path: str, behind: _Behind, epoch_version: int) -> Steps[Exception | None]:
+    """Creates a znode where it is gone, and writes it until it has the version of the state; why it could not."""
+    data = behind.state.to_znode().encode()
+    writes: list[Create | SetData] = [Create(path, data)] if behind.version is None else []
+    for version in range(behind.version or 0, behind.state.partition_epoch):
         if len(writes) == _WRITES_MAX:
             fault = _first_error((yield from write_as_controller(writes, epoch_version)))
             if fault is not None:

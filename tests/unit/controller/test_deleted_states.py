@@ -5,6 +5,8 @@ Kafka elects nobody until the controller changes, and then begins anew in epoch 
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from barnabas.controller.leadership import LeaderAndIsr
@@ -13,7 +15,7 @@ from barnabas.coordination.layout.topics import partition_path, partition_state_
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
-from tests.unit.controller.term_harness import Terms
+from tests.unit.controller.term_harness import CrashError, Terms
 
 T0 = TopicPartition("t", 0)
 STATE = partition_state_path(*T0)
@@ -88,6 +90,51 @@ def test_a_partition_of_which_no_controller_ever_told_is_new() -> None:
     terms.elect()
     terms.settle()
     assert (known(terms).leader_epoch, known(terms).isr) == (0, (3, 1, 2))
+
+
+def test_a_state_that_somebody_makes_again_gets_a_later_version_than_brokers_know() -> None:
+    terms = with_topic()
+    assert terms.propose(T0, 1, 2, 3) is ErrorCode.NONE
+    assert terms.propose(T0, 1, 2) is ErrorCode.NONE
+    before = known(terms)
+    delete(terms, (STATE,))
+    terms.store.put_data(STATE, before.to_znode().encode())
+    terms.stop_broker(1)
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (2, (2,))
+    assert known(terms).partition_epoch > before.partition_epoch
+
+
+def test_the_next_controller_ends_what_another_had_begun_to_make_again() -> None:
+    heard, begun = 200, 0
+    for step in range(1, 100):
+        terms = with_topic()
+        before = terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=heard)
+        delete(terms, (STATE,))
+        try:
+            terms.elect(crash_at=step)
+        except CrashError:
+            found = terms.state("t")
+            begun += found is not None and found.partition_epoch < heard
+            terms.elect()
+            terms.settle()
+            assert known(terms).partition_epoch > heard
+            assert (known(terms).leader, known(terms).isr) == (1, (1,))
+            assert known(terms).leader_epoch > before.leader_epoch
+        else:
+            break
+    assert begun
+
+
+def test_the_next_controller_trusts_one_member_of_a_state_that_somebody_has_made_again() -> None:
+    terms = with_topic()
+    before = terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=20)
+    delete(terms, (STATE,))
+    terms.store.put_data(STATE, before.to_znode().encode())
+    terms.elect()
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (1, (1,))
+    assert known(terms).partition_epoch > before.partition_epoch
 
 
 def test_a_topic_in_deletion_gets_no_state_back() -> None:
