@@ -198,16 +198,16 @@ class AlterPartitionProcessor:
         foreign: list[TopicPartition] = []
         for partition, present in found.items():
             answers[partition] = ErrorCode.INVALID_UPDATE_VERSION
-            if isinstance(present, Exception):
+            if not isinstance(present, LeaderAndIsr):
                 # After INVALID_UPDATE_VERSION a leader waits to be told, which nobody does of a state that is only
-                # mended: it is to ask again, and then begins a new epoch.
+                # mended, or gone: it is to ask again, and then begins a new epoch.
                 answers[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
-            elif isinstance(present, LeaderAndIsr):
-                leadership[partition] = present
-                if present == accepted[partition].at_version(present.partition_epoch):
-                    answers[partition] = present
-                else:
-                    foreign.append(partition)
+                continue
+            leadership[partition] = present
+            if present == accepted[partition].at_version(present.partition_epoch):
+                answers[partition] = present
+            else:
+                foreign.append(partition)
         for partition, known in leadership.items():
             context.set_leadership(partition, known)
         return tuple(leadership), tuple(foreign)

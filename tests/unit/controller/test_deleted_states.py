@@ -71,6 +71,18 @@ def test_a_leaders_change_of_its_isr_makes_it_again() -> None:
     assert known(terms).isr == (1, 2, 3)
 
 
+def test_a_leader_asks_again_while_a_state_is_not_made_again() -> None:
+    terms = with_topic()
+    terms.store.znodes[STATE] = (terms.store.znodes[STATE][0], 10_000)
+    terms.elect()
+    before = known(terms)
+    held = terms.store.znodes.pop(STATE)
+    # After INVALID_UPDATE_VERSION it would wait to be told, which nobody does.
+    assert terms.propose(T0, 1, 2, 3, state=before) is ErrorCode.UNKNOWN_SERVER_ERROR
+    terms.store.znodes[STATE] = held
+    assert terms.propose(T0, 1, 2, 3, state=before) is ErrorCode.NONE
+
+
 def test_the_next_controller_goes_by_what_its_broker_was_told() -> None:
     terms = with_topic()
     before = known(terms)
