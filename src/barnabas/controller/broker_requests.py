@@ -1,8 +1,9 @@
 """Builds the requests of one call of a state machine: at most one LeaderAndIsr, one UpdateMetadata and one StopReplica
 for each broker, in this order.
 
-The versions follow inter.broker.protocol.version, of which 3.4 and above are here. The requests tell brokers of each
-other too, so an UpdateMetadata with no partition must have reached the brokers before their first LeaderAndIsr.
+The versions follow inter.broker.protocol.version (`protocol.py`); before 2.6 there are two StopReplica. The requests
+tell brokers of each other too, so an UpdateMetadata with no partition must have reached the brokers before their first
+LeaderAndIsr.
 """
 
 from __future__ import annotations

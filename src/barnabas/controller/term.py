@@ -435,7 +435,8 @@ class ControllerTerm:
     def _errors_of_leader_and_isr(self, response: LeaderAndIsrResponse) -> Iterator[tuple[TopicPartition, int]]:
         """Of each partition of a topic that there is, whichever way the version names it."""
         for error in response.partition_errors:
-            yield TopicPartition(error.topic_name, error.partition_index), error.error_code
+            if self.context.has_topic(error.topic_name):
+                yield TopicPartition(error.topic_name, error.partition_index), error.error_code
         for topic in response.topics:
             name = self.context.topic_name(Uuid(topic.topic_id))
             if name is not None:

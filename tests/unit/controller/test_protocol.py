@@ -88,6 +88,20 @@ def test_a_failed_log_directory_is_understood_by_the_names_of_topics() -> None:
     assert terms.term.context.offline_log_dir_partitions(1) == frozenset()
 
 
+def test_a_failed_log_directory_of_a_topic_that_is_gone_is_not_that_of_the_next_one_of_its_name() -> None:
+    terms = with_topic("2.7")
+    epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
+    error = LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+        topic_name="gone", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR
+    )
+    terms.run(terms.term.leader_and_isr_answered(1, epoch, LeaderAndIsrResponse(partition_errors=[error])))
+    terms.create("gone", (1, 2), topic_id=False)
+    terms.settle()
+    known = terms.state("gone")
+    assert known is not None
+    assert known.isr == (1, 2)
+
+
 @pytest.mark.parametrize("protocol", ["2.3", "2.5", "2.6", "3.9"])
 def test_a_topic_is_deleted_once_all_have_deleted_it(protocol: str) -> None:
     terms = with_topic(protocol)
