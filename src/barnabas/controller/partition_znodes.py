@@ -271,6 +271,11 @@ def _before_deletion(context: ControllerContext, partition: TopicPartition) -> L
             return None
         lost = {*lost, *_may_have_bounced(context, known.isr)}
         later = _VERSIONS_UNHEARD_OF
+    elif context.writes_isrs_itself(known.leader):
+        # It may have written others since, and relies on what it has written.
+        later = _VERSIONS_UNHEARD_OF
+        if known.leader not in lost:
+            lost = {*lost, *known.isr} - {known.leader}
     if known.partition_epoch + later > _VERSIONS_MAX:
         return None
     right = known.elect(known.leader, known.isr).at_version(known.partition_epoch + later)

@@ -13,7 +13,7 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path, topic_path
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.sentinels import LEADER_DURING_DELETE
+from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.term_harness import CrashError, Terms
 
@@ -69,6 +69,28 @@ def test_a_leaders_change_of_its_isr_makes_it_again() -> None:
     assert known(terms).leader_epoch > before.leader_epoch
     assert terms.propose(T0, 1, 2, 3) is ErrorCode.NONE
     assert known(terms).isr == (1, 2, 3)
+
+
+def write_isr_itself(terms: Terms, *isr: int) -> LeaderAndIsr:
+    """The leader, of inter.broker.protocol.version 2.6, writes ISRs, and has not announced them yet."""
+    terms.write_isrs_themselves(known(terms).leader)
+    for _ in range(5):
+        terms.store.put_data(STATE, dataclasses.replace(known(terms), isr=isr).to_znode().encode())
+    return known(terms)
+
+
+def test_a_leader_that_writes_isrs_itself_is_all_that_is_certainly_in_sync() -> None:
+    terms = with_topic()
+    written = write_isr_itself(terms, 1)
+    delete(terms, (STATE,))
+    terms.stop_broker(1)
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (NO_LEADER, (1,))
+    terms.start_broker(1)
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (1, (1,))
+    # It knows versions of which the controller has not heard.
+    assert known(terms).partition_epoch > written.partition_epoch
 
 
 def test_a_leader_asks_again_while_a_state_is_not_made_again() -> None:
