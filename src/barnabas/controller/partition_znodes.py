@@ -138,7 +138,9 @@ def _read_once(
             unreadable.pop(partition, None)
         if isinstance(outcome, NoNodeError):
             found[partition] = before = _before_deletion(context, partition)
-            if before is not None:
+            if isinstance(before, Exception):
+                unreadable[partition] = None
+            elif before is not None:
                 behind[partition] = _Behind(before, None)
                 lines.append(_line_of_deleted(partition, before))
         elif isinstance(outcome, Exception):
@@ -256,9 +258,9 @@ def _right(
     return right
 
 
-def _before_deletion(context: ControllerContext, partition: TopicPartition) -> LeaderAndIsr | None:
+def _before_deletion(context: ControllerContext, partition: TopicPartition) -> LeaderAndIsr | Exception | None:
     """The state in force of a partition without a znode, in a new leader epoch, with the version that its znode must
-    have; None for one that never had a leader, or whose topic is being deleted.
+    have, or why there is none; None for one that never had a leader, or whose topic is being deleted.
     """
     if context.is_queued_for_deletion(partition.topic):
         return None
@@ -277,7 +279,11 @@ def _before_deletion(context: ControllerContext, partition: TopicPartition) -> L
         if known.leader not in lost:
             lost = {*lost, *known.isr} - {known.leader}
     if known.partition_epoch + later > _VERSIONS_MAX:
-        return None
+        return StateChangeFailedError(
+            f"{partition_state_path(*partition)} is gone, and is not made again, since it had {known.partition_epoch} "
+            f"versions: make it again, with leader epoch {known.leader_epoch + 1} and in sync {list(known.isr)} or "
+            f"fewer, and restart the brokers {list(context.assignment(partition).replicas)}, which skip it until then"
+        )
     right = known.elect(known.leader, known.isr).at_version(known.partition_epoch + later)
     if any(member in lost for member in right.isr):
         right = right.without(lost)

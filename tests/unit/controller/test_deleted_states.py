@@ -118,6 +118,19 @@ def test_the_next_controller_goes_by_what_its_broker_was_told() -> None:
     assert terms.term.context.partition_state(T0) is PartitionState.ONLINE
 
 
+def test_a_partition_does_not_begin_anew_where_its_state_had_too_many_versions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    terms = with_topic()
+    terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=10_000)
+    delete(terms, (STATE,))
+    terms.elect()
+    terms.settle()
+    assert terms.state("t") is None
+    assert terms.term.context.partition_state(T0) is PartitionState.OFFLINE
+    assert f"{STATE} is gone, and is not made again" in caplog.text
+
+
 def test_a_partition_of_which_no_controller_ever_told_is_new() -> None:
     terms = with_topic()
     delete(terms, (STATE,))
