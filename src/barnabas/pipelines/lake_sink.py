@@ -21,7 +21,7 @@ from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.spark_internals import columns_parquet_refuses
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.spark_schema import quoted_name
-from barnabas.pipelines.state_directory import StateDirectory
+from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,21 +149,17 @@ class LakeWriter(SinkWriter):
         self._writer = writer_name(self._pipeline.name, state_id, self._sink.from_view)
         note = self._read_note()
         try:
-            if self._table.exists(session):
-                self._fit(session, frame)
-            elif done.finished >= 0 or (note is not None and note.next_batch > 0):
-                raise self._gone()
-            else:
+            if not self._table.exists(session):
+                if done.finished >= 0 or (note is not None and note.next_batch > 0):
+                    raise self._gone()
                 session.sql(self._creation(frame))
             marks = self._table.marks(session)
+            self._next = self._settled(note, marks, done)
+            # Not before: a table of others is left as it is.
+            self._fit(session, frame)
         except PySparkException as error:
             message = f"the {self._table.title} table {self._place} cannot be used: {spark_message(error)}"
             raise self._pipeline.error(message, self._sink.line) from error
-        try:
-            self._next = settle(note, marks, self._writer, done)
-        except TableError as error:
-            where = f" (the note is {self._note_path})" if "the note" in str(error) else ""
-            raise self._pipeline.error(f"{self._place} {error}{where}", self._sink.line) from error
         self._write_note(marks, self._next)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
@@ -195,6 +191,13 @@ class LakeWriter(SinkWriter):
         self._held = None
 
     # Inside.
+
+    def _settled(self, note: TableNote | None, marks: TableMarks, done: BatchesDone) -> int:
+        try:
+            return settle(note, marks, self._writer, done)
+        except TableError as error:
+            where = f" (the note is {self._note_path})" if "the note" in str(error) else ""
+            raise self._pipeline.error(f"{self._place} {error}{where}", self._sink.line) from error
 
     def _has(self, marks: TableMarks, batch_id: int) -> bool:
         """Whether the table has the batch, from a former attempt of this run, perhaps, of which nobody has heard.

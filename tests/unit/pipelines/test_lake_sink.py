@@ -130,6 +130,22 @@ def test_a_commit_that_nobody_has_heard_of_is_not_made_again(pipeline: Pipeline)
     assert table.rows == [0, 1]
 
 
+def test_a_table_of_another_state_is_refused_as_it_is(pipeline: Pipeline) -> None:
+    table = Table()
+    table.is_there, table.batches = True, {writer_name("delays", "two", "by_day"): 3}
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    frame = Frame(table)
+    frame.sparkSession.table = lambda _: SimpleNamespace(dtypes=())
+    writer = LakeWriter(pipeline, sink, table)
+    with pytest.raises(PipelineError, match="rows that another state has written"):
+        writer.recover(frame, StateDirectory(pipeline.state_directory), "one")
+    assert frame.said == []
+    table.batches = {}
+    writer.recover(frame, StateDirectory(pipeline.state_directory), "one")
+    assert frame.said == ["ALTER TABLE delta.`x` ADD COLUMNS (`carrier` string)"]
+
+
 @pytest.mark.parametrize("marks", [{US: 1}, {US: 2}, {US: 0, writer_name("delays", "two", "by_day"): 0}])
 def test_another_run_that_writes_the_table_ends_this_one(pipeline: Pipeline, marks: dict[str, int]) -> None:
     table = Table()
