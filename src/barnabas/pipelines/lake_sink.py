@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
-from barnabas.pipelines.durable_files import sync_new_files, write_json
+from barnabas.pipelines.durable_files import sync_directory, sync_new_files, write_json
 from barnabas.pipelines.lake_marks import TableMarks, TableNote, settle, writer_name
 from barnabas.pipelines.lake_rows import newest_of_keys, table_columns
 from barnabas.pipelines.parquet_table import TableError
@@ -160,6 +160,7 @@ class LakeWriter(SinkWriter):
         except PySparkException as error:
             message = f"the {self._table.title} table {self._place} cannot be used: {spark_message(error)}"
             raise self._pipeline.error(message, self._sink.line) from error
+        self._sync_since_note()
         self._write_note(marks, self._next)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
@@ -198,6 +199,17 @@ class LakeWriter(SinkWriter):
         except TableError as error:
             where = f" (the note is {self._note_path})" if "the note" in str(error) else ""
             raise self._pipeline.error(f"{self._place} {error}{where}", self._sink.line) from error
+
+    def _sync_since_note(self) -> None:
+        """Brings to the disk how the table was made or got columns, and the commit of a run that was killed behind it.
+
+        What is older than the note was there when the note was written.
+        """
+        if self._sink.directory is None:
+            return
+        noted_ns = self._note_path.stat().st_mtime_ns if self._note_path.exists() else _CLOCK_SLACK_NS
+        sync_new_files(self._sink.directory, noted_ns - _CLOCK_SLACK_NS)
+        sync_directory(self._sink.directory.parent)
 
     def _has(self, marks: TableMarks, batch_id: int) -> bool:
         """Whether the table has the batch, from a former attempt of this run, perhaps, of which nobody has heard.

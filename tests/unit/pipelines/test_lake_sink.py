@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -144,6 +145,28 @@ def test_a_table_of_another_state_is_refused_as_it_is(pipeline: Pipeline) -> Non
     table.batches = {}
     writer.recover(frame, StateDirectory(pipeline.state_directory), "one")
     assert frame.said == ["ALTER TABLE delta.`x` ADD COLUMNS (`carrier` string)"]
+
+
+def test_what_was_done_to_a_table_since_the_note_is_on_the_disk_before_the_next_one(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = StateDirectory(pipeline.state_directory).table_notes
+    synced: list[tuple[int, bool]] = []
+
+    def sync(directory: Path, since_ns: int) -> None:
+        """Notes what is brought to the disk, and whether there was a note that is older than now."""
+        note = next(notes.iterdir(), None) if notes.exists() else None
+        synced.append((since_ns, note is not None and note.stat().st_mtime_ns == 10**18))
+
+    monkeypatch.setattr(lake_sink, "sync_new_files", sync)
+    table = Table()
+    recovered(pipeline, table)
+    assert synced == [(0, False)]
+    (note,) = notes.iterdir()
+    os.utime(note, ns=(10**18, 10**18))
+    recovered(pipeline, table)
+    assert synced[1:] == [(10**18 - 2 * 10**9, True)]
+    assert note.stat().st_mtime_ns > 10**18
 
 
 @pytest.mark.parametrize("marks", [{US: 1}, {US: 2}, {US: 0, writer_name("delays", "two", "by_day"): 0}])
