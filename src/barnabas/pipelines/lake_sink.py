@@ -166,7 +166,8 @@ class LakeWriter(SinkWriter):
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Commits the rows of the batch to the table, unless it has them."""
         if batch_id < self._next:
-            return Written(is_computed=False, is_held=False)
+            # Held still, where something failed between the commit of the table and ours.
+            return Written(is_computed=False, is_held=self._held is not None)
         session = frame.sparkSession
         if self._has(self._table.marks(session), batch_id):
             return Written(is_computed=False, is_held=True)

@@ -169,6 +169,18 @@ def test_what_was_done_to_a_table_since_the_note_is_on_the_disk_before_the_next_
     assert note.stat().st_mtime_ns > 10**18
 
 
+def test_a_batch_that_is_done_again_before_it_was_on_the_disk_is_brought_there(pipeline: Pipeline) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    assert writer.write(frame, 0) == NEW
+    # Letters could not be sent, say, and the query starts again.
+    assert writer.write(frame, 0) == BEFORE
+    writer.commit(0, {})
+    (note,) = StateDirectory(pipeline.state_directory).table_notes.iterdir()
+    assert json.loads(note.read_text())["next_batch"] == 1
+    assert writer.write(frame, 0) == Written(is_computed=False, is_held=False)
+
+
 @pytest.mark.parametrize("marks", [{US: 1}, {US: 2}, {US: 0, writer_name("delays", "two", "by_day"): 0}])
 def test_another_run_that_writes_the_table_ends_this_one(pipeline: Pipeline, marks: dict[str, int]) -> None:
     table = Table()
