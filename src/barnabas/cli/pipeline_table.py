@@ -54,7 +54,7 @@ def written_file(
     plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source), source.is_of_changes)
     _refuse_changes_without_key(plan)
     if file.exists():
-        refuse_other_plan(plan, read_pipeline(file))
+        refuse_other_plan(plan, read_pipeline(file), source.schema)
         return file
     text = _changes(plan, bootstrap) if plan.is_of_changes else table_text(plan, _schema(plan, source, file, bootstrap))
     try:

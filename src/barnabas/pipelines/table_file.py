@@ -13,13 +13,17 @@ from barnabas.pipelines.definition import (
     DELETED_COLUMN,
     KEY_COLUMN,
     OFFSET_COLUMN,
+    Column,
+    Framing,
+    LakeSink,
     Pipeline,
     PipelineError,
     Source,
+    SourceFormat,
     TableSink,
     Tombstones,
 )
-from barnabas.pipelines.spark_schema import quoted_name
+from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
 
 SUFFIX: Final = ".table.yaml"
 VIEW: Final = "records"
@@ -109,22 +113,44 @@ def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrap
     return before + "\n".join(steps) + "\n" + sinks + behind + how
 
 
-def refuse_other_plan(plan: TablePlan, pipeline: Pipeline) -> None:
-    """Raises PipelineError where the file that is there does something else than what is wanted now."""
+def refuse_other_plan(plan: TablePlan, pipeline: Pipeline, schema: str | None = None) -> None:
+    """Raises PipelineError where the file that is there does something else than what is wanted now; `schema` is the
+    one that was given, if any was.
+    """
     source, sink = pipeline.sources[0], pipeline.sinks[0]
-    wanted_target = (plan.kind, plan.topic, tuple(plan.key), plan.is_by_record_key, plan.is_of_changes)
-    is_of_changes = sink.from_view == CHANGES
-    there = (sink.target.partition(" ")[0], source.topic, sink.key, _is_keeping(source), is_of_changes)
+    form = dict(plan.more)
+    wanted_form = (form.get("format", SourceFormat.JSON.value), form.get("framing", Framing.NONE.value))
+    partition_by = sink.rows.partition_by if isinstance(sink, LakeSink) else ()
+    wanted_rows = (tuple(plan.key), plan.is_by_record_key, tuple(plan.partition_by), plan.is_of_changes)
+    rows = (sink.key, _is_keeping(source), partition_by, sink.from_view == CHANGES)
+    is_same = (plan.kind, plan.topic, wanted_rows, wanted_form) == (
+        sink.target.partition(" ")[0],
+        source.topic,
+        rows,
+        (source.format.value, source.framing.value),
+    )
     is_one = len(pipeline.sources) == len(pipeline.sinks) == 1 and isinstance(sink, TableSink)
     directory = getattr(sink, "directory", None)
     beside = (pipeline.path.resolve().parent / plan.table).resolve()
     is_there = directory == beside if directory is not None else getattr(sink, "table", "") == plan.table
-    if not is_one or wanted_target != there or not is_there:
+    if not (is_one and is_same and is_there):
         raise PipelineError(
             f"{pipeline.path} is there already, and keeps another table or in another way ({sink.target}, key "
-            f"{', '.join(sink.key) or 'none'}): run it by `barnabas pipeline run`, give another file by --file, or "
-            "remove it"
+            f"{', '.join(sink.key) or 'none'}, partition_by {', '.join(partition_by) or 'none'}, format "
+            f"{source.format.value}): run it by `barnabas pipeline run`, give another file by --file, or remove it"
         )
+    if schema is not None and _columns(schema) != source.columns:
+        raise PipelineError(
+            f"{pipeline.path} is there already, with another schema ({source.schema}): change it there, and leave "
+            "--schema out"
+        )
+
+
+def _columns(schema: str) -> tuple[Column, ...]:
+    try:
+        return parse_schema(schema)
+    except SchemaError as error:
+        raise PipelineError(f"--schema: {error}") from None
 
 
 def _is_keeping(source: Source) -> bool:

@@ -103,7 +103,14 @@ def test_what_cannot_be_is_refused_and_leaves_no_file(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["flights", "other"], ["flights", "t", "--kind", "iceberg"], ["flights", "t", "--key", "id"], ["others", "t"]],
+    [
+        ["flights", "other"],
+        ["flights", "t", "--kind", "iceberg"],
+        ["flights", "t", "--key", "id"],
+        ["others", "t"],
+        ["flights", "t", "--partition-by", "carrier"],
+        ["flights", "t", "--csv", "--schema", "id BIGINT, carrier STRING, at TIMESTAMP"],
+    ],
 )
 def test_a_file_that_does_something_else_is_left_alone(ran: list[Path], arguments: list[str]) -> None:
     assert call("flights", "t", "--file", "x.yaml").exit_code == 0
@@ -112,6 +119,19 @@ def test_a_file_that_does_something_else_is_left_alone(ran: list[Path], argument
     assert (result.exit_code, ran[1:]) == (1, [])
     assert "x.yaml is there already, and keeps another table or in another way (delta /" in result.output
     assert ran[0].read_text() == before
+
+
+def test_a_schema_that_is_given_is_that_of_the_file_or_refused(ran: list[Path]) -> None:
+    assert call("flights", "t", "--schema", "id BIGINT, at TIMESTAMP", "--partition-by", "id").exit_code == 0
+    assert call("flights", "t", "--schema", "id bigint,at  TIMESTAMP", "--partition-by", "id").exit_code == 0
+    assert call("flights", "t", "--partition-by", "id").exit_code == 0
+    for other, message in (
+        ("id BIGINT", "there already, with another schema (`id` BIGINT, `at` TIMESTAMP): change it there"),
+        ("id BIGINTT", '--schema: "BIGINTT" is not a type'),
+    ):
+        result = call("flights", "t", "--schema", other, "--partition-by", "id")
+        assert (result.exit_code, len(ran)) == (1, 3)
+        assert message in result.output
 
 
 def test_a_topic_without_objects_needs_a_schema(ran: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
