@@ -20,7 +20,7 @@ from barnabas.pipelines.parquet_table import TableError
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.spark_internals import columns_parquet_refuses
 from barnabas.pipelines.spark_messages import spark_message
-from barnabas.pipelines.spark_schema import quoted_name
+from barnabas.pipelines.spark_schema import ddl_of, quoted_name
 from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class LakeWriter(SinkWriter):
             return Written(is_computed=False, is_held=True)
         self._began_ns, self._attempted = time.time_ns() - _CLOCK_SLACK_NS, batch_id
         told = json.dumps({"pipeline": self._pipeline.name, "view": self._sink.from_view, "batch": batch_id})
-        types = dict(session.table(self._table.name).dtypes)
+        types = _types(session.table(self._table.name))
         if not self._sink.key:
             rows = frame.select(*_columns(frame, types))
             self._table.append(rows, self._writer, batch_id, told)
@@ -251,11 +251,11 @@ class LakeWriter(SinkWriter):
     def _fit(self, session: SparkSession, frame: DataFrame) -> None:
         """Adds columns that the table lacks. Raises PipelineError for a column that is of another type there."""
         there = {name.lower(): (name, kind) for name, kind in session.table(self._table.name).dtypes}
-        types = dict(frame.dtypes)
+        types, in_ddl = dict(frame.dtypes), _types(frame)
         missing = []
         for name in table_columns(frame, self._sink):
             if name.lower() not in there:
-                missing.append(f"{quoted_name(name)} {types[name]}")
+                missing.append(f"{quoted_name(name)} {in_ddl[name]}")
                 continue
             kind = there[name.lower()][1]
             if kind != types[name] and kind not in _WIDER.get(types[name], ()):
@@ -265,7 +265,7 @@ class LakeWriter(SinkWriter):
             session.sql(f"ALTER TABLE {self._table.name} ADD COLUMNS ({', '.join(missing)})")
 
     def _creation(self, frame: DataFrame) -> str:
-        types = dict(frame.dtypes)
+        types = _types(frame)
         columns = ", ".join(f"{quoted_name(name)} {types[name]}" for name in table_columns(frame, self._sink))
         by = ", ".join(quoted_name(name) for name in self._sink.rows.partition_by)
         divided = f" PARTITIONED BY ({by})" if by else ""
@@ -318,6 +318,11 @@ class LakeWriter(SinkWriter):
             "mark": marks.batches.get(self._writer, -1),
         }
         write_json(path, content)
+
+
+def _types(frame: DataFrame) -> dict[str, str]:
+    """The type of each column, in DDL."""
+    return {field.name: ddl_of(field.dataType) for field in frame.schema.fields}
 
 
 def _columns(frame: DataFrame, types: Mapping[str, str]) -> list[Any]:

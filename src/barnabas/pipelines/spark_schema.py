@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.pipelines.definition import Column
 from barnabas.pipelines.yaml_positions import nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
 COLUMNS_MAX: Final = 1_000
 DEPTH_MAX: Final = 20
@@ -55,6 +58,19 @@ def parse_schema(text: str) -> tuple[Column, ...]:
 def quoted_name(name: str) -> str:
     """A column's name as SQL and DDL take it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def ddl_of(kind: DataType) -> str:
+    """A type of Spark's in DDL. Its own `simpleString` has names of fields without quotes, which `user-agent` needs."""
+    from pyspark.sql import types as T  # noqa: N812
+
+    if isinstance(kind, T.StructType):
+        return f"STRUCT<{', '.join(f'{quoted_name(each.name)}: {ddl_of(each.dataType)}' for each in kind.fields)}>"
+    if isinstance(kind, T.ArrayType):
+        return f"ARRAY<{ddl_of(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"MAP<{ddl_of(kind.keyType)}, {ddl_of(kind.valueType)}>"
+    return str(kind.simpleString())
 
 
 def _tokens(text: str) -> list[_Token]:

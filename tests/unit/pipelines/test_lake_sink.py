@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
 from barnabas.pipelines import lake_sink
 from barnabas.pipelines.definition import DeltaSink, KeyedRows, Pipeline, PipelineError
@@ -57,6 +59,7 @@ class Frame:
 
     columns = ("carrier",)
     dtypes = (("carrier", "string"),)
+    schema = StructType().add("carrier", StringType())
 
     def __init__(self, table: Table) -> None:
         def sql(text: str) -> None:
@@ -218,6 +221,24 @@ def test_a_directory_of_something_else_is_refused(pipeline: Pipeline, tmp_path: 
         writer.check(StateDirectory(pipeline.state_directory), "one")
     (tmp_path / "table" / "_delta_log").mkdir()
     writer.check(StateDirectory(pipeline.state_directory), "one")
+
+
+def test_names_of_fields_stay_names_in_sql(pipeline: Pipeline) -> None:
+    fields = StructType().add("user-agent", StringType()).add("a`b", ArrayType(LongType()))
+    schema = StructType().add("headers", MapType(StringType(), fields))
+    ddl = "MAP<string, STRUCT<`user-agent`: string, `a``b`: ARRAY<bigint>>>"
+    table, (sink,) = Table(), pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    frame = Frame(table)
+    frame.columns, frame.schema, frame.dtypes = ("headers",), schema, (("headers", "map"),)
+    state = StateDirectory(pipeline.state_directory)
+    LakeWriter(pipeline, replace(sink, rows=KeyedRows()), table).recover(frame, state, "one")
+    frame.sparkSession.table = lambda _: SimpleNamespace(dtypes=())
+    LakeWriter(pipeline, sink, table).recover(frame, state, "one")
+    assert frame.said == [
+        f"CREATE TABLE delta.`x` (`headers` {ddl}) USING delta",
+        f"ALTER TABLE delta.`x` ADD COLUMNS (`headers` {ddl})",
+    ]
 
 
 def test_names_of_columns_stay_names_in_sql() -> None:
