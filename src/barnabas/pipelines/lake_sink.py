@@ -4,10 +4,12 @@ which batch it is; so a batch that is done again is known by what the table itse
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CLOCK_SLACK_NS: Final = 2_000_000_000
+_LOCK_SUFFIX: Final = ".barnabas.lock"
 _SOURCE_VIEW: Final = "_barnabas_batch"
 # Whole numbers that a kind of table keeps as a larger one.
 _WIDER: Final = {"tinyint": {"smallint", "int", "bigint"}, "smallint": {"int", "bigint"}, "int": {"bigint"}}
@@ -140,6 +143,12 @@ class LakeWriter(SinkWriter):
             message = f"{self._table.title} cannot have a column named {json.dumps(wrong[0])}: rename it in {view}"
             raise self._pipeline.error(message, sink.from_line)
 
+    def prepare(self, state: StateDirectory, state_id: str) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Keeps other runs from a table in a directory: also those of a copy of the state, which its lock knows nothing
+        of. What a commit says tells them apart only where they are not at the same batch.
+        """
+        return contextlib.nullcontext() if self._sink.directory is None else self._alone(self._sink.directory.resolve())
+
     def recover(self, frame: DataFrame, state: StateDirectory, state_id: str) -> None:
         """Makes the table, or its new columns, and finds out which batches it has."""
         from pyspark.errors import PySparkException
@@ -193,6 +202,24 @@ class LakeWriter(SinkWriter):
         self._held = None
 
     # Inside.
+
+    @contextlib.contextmanager
+    def _alone(self, directory: Path) -> Iterator[None]:
+        # Beside it: no table is made in a directory that has something.
+        path = directory.with_name(f".{directory.name}{_LOCK_SUFFIX}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = path.open("a+")
+        except OSError as error:
+            message = f"the {self._table.title} directory {directory} cannot be used: {error.strerror or error}"
+            raise self._pipeline.error(f"{message}; name another, or correct that", self._sink.line) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                message = f"{directory} is being written by another run: stop that run, or give the table another"
+                raise self._pipeline.error(f"{message} directory", self._sink.line) from None
+            yield
 
     def _settled(self, note: TableNote | None, marks: TableMarks, done: BatchesDone) -> int:
         try:

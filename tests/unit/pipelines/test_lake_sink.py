@@ -134,6 +134,25 @@ def test_a_commit_that_nobody_has_heard_of_is_not_made_again(pipeline: Pipeline)
     assert table.rows == [0, 1]
 
 
+def test_a_table_has_one_run_at_a_time_whatever_its_state(pipeline: Pipeline, tmp_path: Path) -> None:
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    copy = StateDirectory(tmp_path / "copy")
+    (tmp_path / "link").symlink_to(tmp_path)
+    same = replace(sink, directory=tmp_path / "link" / "table")
+    with LakeWriter(pipeline, sink, Table()).prepare(StateDirectory(pipeline.state_directory), "one"):
+        assert not sink.directory.exists()
+        again = LakeWriter(pipeline, same, Table()).prepare(copy, "one")
+        with pytest.raises(PipelineError, match=r"yaml:33: \S+table is being written by another run"), again:
+            pass
+    with LakeWriter(pipeline, same, Table()).prepare(copy, "one"):
+        pass
+    (tmp_path / "file").touch()
+    inside = LakeWriter(pipeline, replace(sink, directory=tmp_path / "file" / "table"), Table())
+    with pytest.raises(PipelineError, match=r"the Delta directory \S+ cannot be used"), inside.prepare(copy, "one"):
+        pass
+
+
 def test_a_table_of_another_state_is_refused_as_it_is(pipeline: Pipeline) -> None:
     table = Table()
     table.is_there, table.batches = True, {writer_name("delays", "two", "by_day"): 3}
