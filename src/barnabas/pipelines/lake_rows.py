@@ -12,7 +12,7 @@ from barnabas.pipelines.definition import (
     LakeSink,
     Query,
 )
-from barnabas.pipelines.spark_schema import quoted_name
+from barnabas.pipelines.spark_schema import JSON_OPTIONS, quoted_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -72,12 +72,12 @@ def newest_of_keys(frame: DataFrame, sink: LakeSink) -> DataFrame:
     elif ORDER_COLUMN in frame.columns:
         found = _last_of_records(frame, by, row)
     else:
-        text = F.to_json(row)
+        text = F.to_json(row, JSON_OPTIONS)
         are_alike = F.min(text) == F.max(text)
         found = frame.groupBy(*by).agg(
             F.first(row).alias(_ROW), F.when(are_alike, F.lit(True)).otherwise(F.lit(False)).alias(_PLACE)
         )
-        keys_of_row = F.to_json(F.struct(*(F.col(f"{_ROW}.{key}") for key in keys)))
+        keys_of_row = F.to_json(F.struct(*(F.col(f"{_ROW}.{key}") for key in keys)), JSON_OPTIONS)
         refused = F.raise_error(F.concat(F.lit(TWO_ROWS), keys_of_row)).cast("boolean")
         found = found.where(F.when(F.col(_PLACE), F.lit(True)).otherwise(refused))
     return found.select(f"{_ROW}.*")

@@ -16,6 +16,15 @@ from barnabas.pipelines.yaml_positions import nearest
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
+JSON_OPTIONS: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How rows become JSON. The bytes of keys are a contract: compaction, and whoever reads, compare them. Left to itself
+Spark cuts times to milliseconds, so that two groups would share one key.
+"""
+
 COLUMNS_MAX: Final = 1_000
 DEPTH_MAX: Final = 20
 _SIMPLE_TYPES: Final = frozenset(

@@ -9,20 +9,13 @@ from barnabas.pipelines.definition import Pipeline, TopicSink
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.spark_messages import spark_message
+from barnabas.pipelines.spark_schema import JSON_OPTIONS
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import spark_path
 from barnabas.pipelines.topic_outboxes import QueryOutbox
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# The bytes of keys are a contract: compaction, and whoever reads, compare them. Left to itself Spark cuts times to
-# milliseconds, so that two groups would share one key.
-_JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
@@ -32,11 +25,11 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = [F.to_json(F.struct("*"), _JSON_OPTIONS).alias("value")]
+    columns = [F.to_json(F.struct("*"), JSON_OPTIONS).alias("value")]
     if sink.key:
         names = {name.lower(): name for name in frame.columns}
         key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
-        columns.append(F.to_json(key, _JSON_OPTIONS).alias("key"))
+        columns.append(F.to_json(key, JSON_OPTIONS).alias("key"))
     return frame.select(*columns)
 
 
