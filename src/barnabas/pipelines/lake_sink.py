@@ -170,7 +170,8 @@ class LakeWriter(SinkWriter):
             message = f"the {self._table.title} table {self._place} cannot be used: {spark_message(error)}"
             raise self._pipeline.error(message, self._sink.line) from error
         self._sync_since_note()
-        self._write_note(marks, self._next)
+        # Of a table that has lost its history the batch that it once named is still the last that was seen.
+        self._write_note(marks, self._next, -1 if marks.is_whole or note is None else note.mark)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Commits the rows of the batch to the table, unless it has them."""
@@ -334,7 +335,7 @@ class LakeWriter(SinkWriter):
             message = f"{path} cannot be understood ({error!r}): restore it"
             raise self._pipeline.error(message, self._pipeline.state_line) from error
 
-    def _write_note(self, marks: TableMarks, next_batch: int) -> None:
+    def _write_note(self, marks: TableMarks, next_batch: int, mark_min: int = -1) -> None:
         path = self._note_path
         path.parent.mkdir(parents=True, exist_ok=True)
         content = {
@@ -342,7 +343,7 @@ class LakeWriter(SinkWriter):
             "writer": self._writer,
             "table_id": marks.table_id,
             "next_batch": next_batch,
-            "mark": marks.batches.get(self._writer, -1),
+            "mark": max(marks.batches.get(self._writer, -1), mark_min),
         }
         write_json(path, content)
 

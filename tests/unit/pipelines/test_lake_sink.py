@@ -35,6 +35,7 @@ class Table:
         self.rows: list[int] = []
         self.fails: Callable[[], None] = lambda: None
         self.is_there = False
+        self.is_whole = True
 
     def refused_names(self, names: object) -> list[str]:
         return []
@@ -43,7 +44,7 @@ class Table:
         return self.is_there
 
     def marks(self, session: object) -> TableMarks:
-        return TableMarks("table", dict(self.batches))
+        return TableMarks("table", dict(self.batches), self.is_whole)
 
     def append(self, rows: object, writer: str, batch_id: int, told: str) -> None:
         self.rows.append(batch_id)
@@ -88,9 +89,9 @@ def recovered(pipeline: Pipeline, table: Table) -> tuple[LakeWriter, Frame]:
     return writer, frame
 
 
-def begin(pipeline: Pipeline, batch_id: int) -> None:
+def begin(pipeline: Pipeline, batch_id: int, log: str = "offsets") -> None:
     """Has Spark's checkpoint know of a batch."""
-    directory = StateDirectory(pipeline.state_directory).checkpoint("by_day") / "offsets"
+    directory = StateDirectory(pipeline.state_directory).checkpoint("by_day") / log
     directory.mkdir(parents=True, exist_ok=True)
     (directory / str(batch_id)).touch()
 
@@ -201,6 +202,21 @@ def test_a_batch_that_is_done_again_before_it_was_on_the_disk_is_brought_there(p
     (note,) = StateDirectory(pipeline.state_directory).table_notes.iterdir()
     assert json.loads(note.read_text())["next_batch"] == 1
     assert writer.write(frame, 0) == Written(is_computed=False, is_held=False)
+
+
+def test_a_batch_that_was_cut_short_is_not_guessed_at_however_often_snapshots_are_expired(pipeline: Pipeline) -> None:
+    table = Table()
+    for batch_id in (0, 1):
+        writer, frame = recovered(pipeline, table)
+        begin(pipeline, batch_id)
+        assert writer.write(frame, batch_id) == NEW
+        if batch_id == 0:
+            writer.commit(0, {})
+            begin(pipeline, 0, "commits")
+        # A compaction, and the snapshots before it are expired; batch 1 is there, and was never noted.
+        table.batches, table.is_whole = {}, False
+    with pytest.raises(PipelineError, match="while batch 1 was cut short: see whether its rows are there"):
+        recovered(pipeline, table)
 
 
 @pytest.mark.parametrize("marks", [{US: 1}, {US: 2}, {US: 0, writer_name("delays", "two", "by_day"): 0}])
