@@ -162,6 +162,8 @@ class LakeWriter(SinkWriter):
                 if done.finished >= 0 or (note is not None and note.next_batch > 0):
                     raise self._gone()
                 session.sql(self._creation(frame))
+                # If there is one it is of a table without a batch that somebody has removed.
+                note = None
             marks = self._table.marks(session)
             self._next = self._settled(note, marks, done)
             # Not before: a table of others is left as it is.

@@ -36,6 +36,7 @@ class Table:
         self.fails: Callable[[], None] = lambda: None
         self.is_there = False
         self.is_whole = True
+        self.table_id = "table"
 
     def refused_names(self, names: object) -> list[str]:
         return []
@@ -44,7 +45,7 @@ class Table:
         return self.is_there
 
     def marks(self, session: object) -> TableMarks:
-        return TableMarks("table", dict(self.batches), self.is_whole)
+        return TableMarks(self.table_id, dict(self.batches), self.is_whole)
 
     def append(self, rows: object, writer: str, batch_id: int, told: str) -> None:
         self.rows.append(batch_id)
@@ -202,6 +203,19 @@ def test_a_batch_that_is_done_again_before_it_was_on_the_disk_is_brought_there(p
     (note,) = StateDirectory(pipeline.state_directory).table_notes.iterdir()
     assert json.loads(note.read_text())["next_batch"] == 1
     assert writer.write(frame, 0) == Written(is_computed=False, is_held=False)
+
+
+def test_a_table_that_is_removed_before_its_first_batch_is_made_again(pipeline: Pipeline) -> None:
+    recovered(pipeline, Table())
+    begin(pipeline, 0)
+    table = Table()
+    table.table_id = "another"
+    writer, frame = recovered(pipeline, table)
+    assert writer.write(frame, 0) == NEW
+    writer.commit(0, {})
+    table.table_id = "a third"
+    with pytest.raises(PipelineError, match="is another table than the one that this state has written to"):
+        recovered(pipeline, table)
 
 
 def test_a_batch_that_was_cut_short_is_not_guessed_at_however_often_snapshots_are_expired(pipeline: Pipeline) -> None:
