@@ -108,7 +108,11 @@ def _spark(document: Section) -> dict[str, str]:
         value = section.value(name)
         if not isinstance(value, str | int | float | bool):
             raise section.error(f"{name} must be text, a number, true or false", line)
-        found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(value, bool):
+            found[name] = str(value).lower()
+        else:
+            # As it is written: a password of digits may begin with a zero.
+            found[name] = value if isinstance(value, str) else section.text(name, also=("int", "float")).value
     return found
 
 

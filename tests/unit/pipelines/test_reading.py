@@ -168,6 +168,13 @@ def test_bounds_what_a_file_may_have(tmp_path: Path) -> None:
         read_flights(tmp_path, ("sources:\n", f"sources:\n{sources}"))
 
 
+def test_settings_of_spark_are_what_was_written_and_not_what_yaml_makes_of_it(tmp_path: Path) -> None:
+    written = {"00123": "00123", "0x1F": "0x1F", "0.10": "0.10", "4": "4", "True": "true", "'no'": "no", '""': ""}
+    settings = "".join(f"  spark.a.b{number}: {value}\n" for number, value in enumerate(written))
+    pipeline = read_flights(tmp_path, ("sinks:", f"spark:\n{settings}sinks:"))
+    assert [value for _, value in pipeline.spark] == list(written.values())
+
+
 def test_errors_are_one_line_without_a_file_too() -> None:
     assert str(PipelineError("Java is\n  missing")) == "Java is missing"
     assert str(PipelineError("gone", path=Path("a.yaml"))) == "a.yaml: gone"
