@@ -288,3 +288,7 @@ def test_changes_of_a_database_become_its_rows(tester: PipelineTester, tmp_path:
     ]
     output = tester.run(pipeline, {"records": changes}, then=[{"records": [change("c", None, {"id": 3})]}])
     output.assert_rows("iceberg out", [{"id": 1, "full name": "c"}, {"id": 3, "full name": None}])
+    # The connector's converter was changed: the envelope stands without its schema.
+    bare = {"_value": json.dumps({"op": "c", "before": None, "after": {"id": 4, "full name": "d"}})}
+    with pytest.raises(PipelineError, match="no envelope of Debezium"):
+        tester.run(pipeline, {"records": [*changes, bare]})

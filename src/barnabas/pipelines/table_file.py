@@ -83,10 +83,17 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_NO_OP: Final = (
+    "a record is no envelope of Debezium in the form of this file: it has no op. Has schemas.enable of the converter "
+    "been changed, or a transform been added? Make another table from there on"
+)
+
+
 def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrapped: bool) -> str:
     """The file for a topic of Debezium's envelopes of rows with these columns, name and type.
 
-    Events that are none of a row (`t`, `m`) are left out.
+    Events that are none of a row (`t`, `m`) are left out. A record without `op`, as of envelopes in the other form,
+    ends the run: nobody would hear of the changes that were left out.
     """
     row = ", ".join(f"{quoted_name(name)}: {kind}" for name, kind in columns)
     envelope = [("before", f"STRUCT<{row}>"), ("after", f"STRUCT<{row}>"), ("op", "STRING")]
@@ -102,7 +109,7 @@ def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrap
     ]
     selected += [f"{at}op = 'd' AS {DELETED_COLUMN}", OFFSET_COLUMN]
     sql = ["SELECT", *(f"  {each}," for each in selected[:-1]), f"  {selected[-1]}"]
-    sql += [f"FROM {VIEW}", f"WHERE {at}op IN ('c', 'r', 'u', 'd')"]
+    sql += [f"FROM {VIEW}", f"WHERE coalesce({at}op, raise_error('{_NO_OP}')) IN ('c', 'r', 'u', 'd')"]
     text = table_text(replace(plan, key=()), ("schema", schema)).replace(
         f"    from: {VIEW}\n", f"    from: {CHANGES}\n"
     )
