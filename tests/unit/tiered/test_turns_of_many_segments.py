@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.kernel import turns
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directories.checkpoints import EpochEntry
 from barnabas.log.partition.leader_epochs import LeaderEpochCache
@@ -104,7 +105,7 @@ class PlayedLog:
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     """Every other wait gives way, too: so what is counted is at least what a turn has."""
     found = Looks()
-    for module in (remote_log_manager, remote_reads):
+    for module in (remote_log_manager, remote_reads, turns):
         monkeypatch.setattr(module, "yield_to_loop", found.turn)
     return found
 
