@@ -24,7 +24,7 @@ TRANSACTIONS: Final = Plan(
         FaultKind.PAUSE: 3.0,
         FaultKind.PARTITION: 3.0,
         FaultKind.CUT: 6.0,
-        FaultKind.RESET: 4.0,
+        FaultKind.RESET: 10.0,
         FaultKind.LEADERS_ELECTED: 6.0,
         FaultKind.CONTROLLER_DELETED: 2.0,
         FaultKind.EXPIRY: 1.0,
