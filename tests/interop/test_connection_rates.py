@@ -123,6 +123,7 @@ def test_a_listener_of_ours_is_bound_while_it_runs(ports: tuple[int, int]) -> No
     found = [answers(port, 25, "127.0.0.1", 40.0)[0] for port in ports]
     for broker_id, port in zip((1, 2), ports, strict=True):
         alter(port, "--entity-type", "brokers", "--entity-name", str(broker_id), "--delete-config", key)
+    time.sleep(1.0)  # until both have heard of it
     for times in found:
         assert len(times) == 25
         assert 15 <= sum(time < 0.3 for time in times) <= 20
