@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,16 +39,6 @@ def coordinator(oracle_jars: Path, tmp_path: Path) -> Iterator[EmbeddedCoordinat
         server.kill()
 
 
-def znode(coordinator: EmbeddedCoordinator, path: str) -> Any:
-    session = raw.RawSession(int(coordinator.address.rpartition(":")[2]))
-    session.connect()
-    try:
-        reply = session.call(raw.read(raw.Operation.GET_DATA, path))
-        return None if reply.error else json.loads(reply.body[0])
-    finally:
-        session.close()
-
-
 def test_a_leader_changes_its_isr_at_a_controller_of_kafka_3_4(
     coordinator: EmbeddedCoordinator, tmp_path: Path
 ) -> None:
@@ -68,7 +56,7 @@ def test_a_leader_changes_its_isr_at_a_controller_of_kafka_3_4(
             broker.start()
         ports = [old.port, leader.port, follower.port]
         wait_until(lambda: all(len(brokers_known_at(port)) == 3 for port in ports), "all know all", WAIT_SECONDS)
-        assert znode(coordinator, "/controller")["brokerid"] == CONTROLLER
+        assert raw.read_json(coordinator.address, "/controller")["brokerid"] == CONTROLLER
         assignment = CreateTopicsRequest.CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2, CONTROLLER])
         topic = CreateTopicsRequest.CreatableTopic(
             name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=[assignment]
@@ -78,7 +66,7 @@ def test_a_leader_changes_its_isr_at_a_controller_of_kafka_3_4(
         assert result.error_code == 0, result.error_message
 
         def isr() -> set[int]:
-            state = znode(coordinator, f"/brokers/topics/{TOPIC}/partitions/0/state")
+            state = raw.read_json(coordinator.address, f"/brokers/topics/{TOPIC}/partitions/0/state")
             return set() if state is None else {*state["isr"]}
 
         wait_until(lambda: isr() == {1, 2, CONTROLLER}, "all are in sync", WAIT_SECONDS, leader.log_tail)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,16 +32,6 @@ def coordinator(oracle_jars: Path, tmp_path: Path) -> Iterator[EmbeddedCoordinat
         server.kill()
 
 
-def znode(coordinator: EmbeddedCoordinator, path: str) -> Any:
-    session = raw.RawSession(int(coordinator.address.rpartition(":")[2]))
-    session.connect()
-    try:
-        reply = session.call(raw.read(raw.Operation.GET_DATA, path))
-        return None if reply.error else json.loads(reply.body[0])
-    finally:
-        session.close()
-
-
 @pytest.mark.parametrize("protocol", ["2.4-IV0", "2.5", "2.7", "3.1"])
 def test_kafka_obeys_our_controller_of_an_older_protocol(
     coordinator: EmbeddedCoordinator, tmp_path: Path, protocol: str
@@ -61,18 +49,18 @@ def test_kafka_obeys_our_controller_of_an_older_protocol(
         kafka.start()
         ports = [ours.port, kafka.port]
         wait_until(lambda: all(len(brokers_known_at(port)) == 2 for port in ports), "both know both", WAIT_SECONDS)
-        assert znode(coordinator, "/controller")["brokerid"] == OURS
+        assert raw.read_json(coordinator.address, "/controller")["brokerid"] == OURS
         replicas = [CreateTopicsRequest.CreatableReplicaAssignment(partition_index=0, broker_ids=[KAFKA, OURS])]
         topic = CreateTopicsRequest.CreatableTopic(
             name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=replicas
         )
         made = call(ours.port, ApiKey.CREATE_TOPICS, 5, CreateTopicsRequest(topics=[topic], timeout_ms=60_000))
         assert made.topics[0].error_code == 0, made.topics[0].error_message
-        has_id = znode(coordinator, f"/brokers/topics/{TOPIC}").get("topic_id") is not None
+        has_id = raw.read_json(coordinator.address, f"/brokers/topics/{TOPIC}").get("topic_id") is not None
         assert has_id == (protocol == "3.1")
 
         def isr() -> set[int]:
-            state = znode(coordinator, f"/brokers/topics/{TOPIC}/partitions/0/state")
+            state = raw.read_json(coordinator.address, f"/brokers/topics/{TOPIC}/partitions/0/state")
             return set() if state is None else {*state["isr"]}
 
         wait_until(lambda: isr() == {OURS, KAFKA}, "both are in sync", WAIT_SECONDS, ours.log_tail)
@@ -84,7 +72,11 @@ def test_kafka_obeys_our_controller_of_an_older_protocol(
         wait_until(lambda: isr() == {OURS, KAFKA}, "it is in sync again", WAIT_SECONDS, ours.log_tail)
         gone = DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=60_000)
         assert call(ours.port, ApiKey.DELETE_TOPICS, 5, gone).responses[0].error_code == 0
-        wait_until(lambda: znode(coordinator, f"/brokers/topics/{TOPIC}") is None, "its znode has gone", WAIT_SECONDS)
+        wait_until(
+            lambda: raw.read_json(coordinator.address, f"/brokers/topics/{TOPIC}") is None,
+            "its znode has gone",
+            WAIT_SECONDS,
+        )
         wait_until(lambda: not kept.exists(), "its log has gone from Kafka", WAIT_SECONDS)
     finally:
         ours.kill()

@@ -8,6 +8,7 @@ decoded to plain values (tuples, strings, `Stat`) so that transcripts of two ser
 from __future__ import annotations
 
 import enum
+import json
 import socket
 import struct
 from collections import deque
@@ -478,3 +479,14 @@ class RawSession:
             return special[Operation(operation)]
         self._next_xid += 1
         return self._next_xid - 1
+
+
+def read_json(address: str, path: str) -> Any:
+    """What a znode holds as JSON, in a session of its own at the server on this machine; None where there is none."""
+    session = RawSession(int(address.rpartition(":")[2]))
+    session.connect()
+    try:
+        reply = session.call(read(Operation.GET_DATA, path))
+        return None if reply.error else json.loads(reply.body[0])
+    finally:
+        session.close()
