@@ -31,8 +31,8 @@ class ControllerSettings:
 
     With `auto_leader_rebalance_enable` the controller looks every `leader_imbalance_check_interval_ms` for brokers that
     do not lead more than `leader_imbalance_per_broker_percentage` of the partitions of which they are the preferred
-    leaders, and has them led by these again. `protocol` is what it speaks with
-    brokers.
+    leaders, and has them led by these again. `protocol` is what it
+    speaks with brokers.
     """
 
     broker_id: int

@@ -22,7 +22,7 @@ from barnabas.controller.protocol import controller_protocol
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
-from barnabas.follower.fetch_protocol import fetch_protocol
+from barnabas.follower.fetch_protocol import FetchProtocol, fetch_protocol
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.leader.alter_partition import AlterPartitionManager
 from barnabas.leader.isr_changes import IsrChanges
@@ -428,10 +428,16 @@ class BrokerComponents:
             isr_changes=self._isr_changes(),
             connections=BrokerLinks(self._connector(self.config.listeners.inter_broker)),
             broker_epoch=self.broker_epoch,
-            protocol=fetch_protocol(str(self.config.values["inter.broker.protocol.version"])),
+            protocol=self._fetch_protocol(),
             follower_quota=self.storage.throttles.follower,
             remote=None if self.remote is None else self.remote.reads,
         )
+
+    def _fetch_protocol(self) -> FetchProtocol:
+        try:
+            return fetch_protocol(str(self.config.values["inter.broker.protocol.version"]))
+        except ValueError as error:
+            raise BrokerStartError(f"{error}: raise it at every broker of the cluster first") from None
 
     def _isr_changes(self) -> IsrChanges:
         """Leaders ask the controller for changes of ISRs, or below 2.7 write them themselves."""

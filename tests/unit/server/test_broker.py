@@ -367,6 +367,14 @@ def test_a_directory_in_use_is_refused() -> None:
             simulation.run_on(machine, running(nothing, Lines(), "broker.id=4"))
 
 
+def test_a_protocol_whose_brokers_do_not_replicate_with_ours_is_refused_at_the_start() -> None:
+    with Simulation(1) as simulation:
+        start_coordinator(simulation)
+        lines = ("broker.id=4", "inter.broker.protocol.version=2.2")
+        with pytest.raises(BrokerStartError, match=r"2\.3-IV1 or newer is needed: raise it at every broker"):
+            simulation.run_on(simulation.machine("broker"), running(nothing, Lines(), *lines))
+
+
 def test_a_listener_with_tls_and_without_a_key_is_refused_at_the_start() -> None:
     with Simulation(1) as simulation:
         start_coordinator(simulation)
