@@ -116,6 +116,7 @@ test-console: $(TEST) ## The console in headless Chromium, where that is install
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
+	@$(BIN)/python -m tests.support.java_archives
 	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop
 
 .PHONY: simulate

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.apache_kafka_jars import KAFKA_VERSION, class_path
 from tests.support.java import java
+from tests.support.java_archives import start_options
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
 from tests.support.tool_server import ToolServers, needs_own_jvm
@@ -74,6 +75,7 @@ class ApacheKafkaBroker:
             [
                 java().executable,
                 *java_options,
+                *start_options("kafka", version),
                 "-Djava.awt.headless=true",
                 f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}",
                 "-cp",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.apache_kafka_jars import class_path
 from tests.support.java import java
+from tests.support.java_archives import start_options
 from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
 from tests.support.waiting import wait_until
@@ -73,6 +74,7 @@ class ZooKeeperServer:
             [
                 java().executable,
                 *java_options,
+                *start_options("zookeeper"),
                 "-Djava.awt.headless=true",
                 "-Dfile.encoding=UTF-8",
                 f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}",
