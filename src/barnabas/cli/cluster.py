@@ -130,20 +130,7 @@ async def observe(client: Client) -> Observed:
         brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
         min_isr = await cluster_health.min_isr_of_behind(admin, topics)
         imbalance_percent = await cluster_health.imbalance_percent(admin, client.cluster.controller_id)
-    return cluster_health.Observed(
-        topics,
-        {node.node_id for node in nodes},
-        client.cluster.controller_id if client.cluster.controller_id >= 0 else None,
-        min_isr,
-        [broker.node.node_id for broker in brokers if broker.software is None],
-        [
-            (broker.node.node_id, directory.path, directory.error)
-            for broker in brokers
-            for directory in broker.directories or ()
-            if directory.error is not None
-        ],
-        imbalance_percent,
-    )
+    return cluster_health.observed(client.cluster, topics, brokers, min_isr, imbalance_percent)
 
 
 def described(

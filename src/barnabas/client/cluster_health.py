@@ -6,13 +6,15 @@ import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
-    from barnabas.client.cluster import PartitionInfo, TopicInfo
+    from barnabas.client.broker_views import Software
+    from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
+    from barnabas.client.log_directories import LogDirectory
 
 IMBALANCE_PERCENT: Final = 10
 """Of the partitions that a broker is preferred for, how many may have another leader where the brokers do not tell
@@ -60,6 +62,42 @@ class Observed:
     """Broker, path and error."""
     imbalance_percent: int = IMBALANCE_PERCENT
     """leader.imbalance.per.broker.percentage of the controller."""
+
+
+class AskedBroker(Protocol):
+    """One broker that was asked; `software` and `directories` are None where it has not answered."""
+
+    @property
+    def node(self) -> BrokerNode: ...
+    @property
+    def software(self) -> Software | None: ...
+    @property
+    def directories(self) -> Sequence[LogDirectory] | None: ...
+
+
+def observed(
+    cluster: Cluster,
+    topics: Mapping[str, TopicInfo],
+    brokers: Iterable[AskedBroker],
+    min_isr: Mapping[str, int],
+    imbalance_percent: int,
+) -> Observed:
+    """All that was asked, put together; brokers that have left the cluster since are left out."""
+    asked = [broker for broker in brokers if broker.node.node_id in cluster.brokers]
+    return Observed(
+        topics,
+        set(cluster.brokers),
+        cluster.controller_id if cluster.controller_id >= 0 else None,
+        min_isr,
+        [broker.node.node_id for broker in asked if broker.software is None],
+        [
+            (broker.node.node_id, directory.path, directory.error)
+            for broker in asked
+            for directory in broker.directories or ()
+            if directory.error is not None
+        ],
+        imbalance_percent,
+    )
 
 
 def diagnose(observed: Observed) -> list[Problem]:

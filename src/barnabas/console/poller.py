@@ -22,6 +22,7 @@ from barnabas.client.cluster_health import (
     diagnose,
     imbalance_percent,
     min_isr_of_behind,
+    observed,
 )
 from barnabas.client.errors import NoBrokerError
 from barnabas.client.log_directories import LogDirectory, log_directories
@@ -323,22 +324,8 @@ class Poller:
     # Inside: what is made of it.
 
     def _observed(self, cluster: Cluster) -> Observed:
-        views = [view for view in (self.brokers.value or {}).values() if view.node.node_id in cluster.brokers]
         min_isr, percent = self.settings.value or ({}, IMBALANCE_PERCENT)
-        return Observed(
-            cluster.topics,
-            set(cluster.brokers),
-            cluster.controller_id if cluster.controller_id >= 0 else None,
-            min_isr,
-            [view.node.node_id for view in views if view.software is None],
-            [
-                (view.node.node_id, directory.path, directory.error)
-                for view in views
-                for directory in view.directories or ()
-                if directory.error is not None
-            ],
-            percent,
-        )
+        return observed(cluster, cluster.topics, (self.brokers.value or {}).values(), min_isr, percent)
 
     def _sizes(self, view: BrokerView) -> dict[TopicPartition, int]:
         found = self._sizes_known.get(view.node.node_id)
