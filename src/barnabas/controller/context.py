@@ -7,9 +7,10 @@ that one seed of a simulation gives one order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
@@ -42,22 +43,6 @@ class LiveBroker:
     broker_id: int
     epoch: int
     registration: BrokerRegistration
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerCounts:
-    """The figures of the controller's gauges that come from the context."""
-
-    global_topic_count: int
-    global_partition_count: int
-    offline_partitions_count: int
-    preferred_replica_imbalance_count: int
-    topics_to_delete_count: int
-    replicas_to_delete_count: int
-    topics_ineligible_to_delete_count: int
-    replicas_ineligible_to_delete_count: int
-    active_broker_count: int
-    """Including those that are shutting down."""
 
 
 @dataclass(slots=True)
@@ -105,7 +90,7 @@ class ControllerContext:
         # By broker, since a key for each replica is half of what a controller of very many partitions would hold.
         self._replica_states: dict[int, dict[TopicPartition, ReplicaState]] = {}
         self._partitions_on_broker: dict[int, dict[TopicPartition, None]] = {}
-        self._offline_log_dir_partitions: dict[int, frozenset[TopicPartition]] = {}
+        self._offline_log_dir_partitions: dict[int, dict[TopicPartition, None]] = {}
         self._queued_for_deletion: dict[str, None] = {}
         self._deletion_started: dict[str, None] = {}
         self._ineligible_for_deletion: dict[str, None] = {}
@@ -122,6 +107,8 @@ class ControllerContext:
         self._told_leadership = told_leadership
         self._offline_partitions_count = 0
         self._preferred_replica_imbalance_count = 0
+        self._replicas_to_delete_count = 0
+        self._replicas_ineligible_to_delete_count = 0
 
     @property
     def is_complete(self) -> bool:
@@ -167,13 +154,18 @@ class ControllerContext:
             raise ContextError(f"broker {broker_id} cannot shut down: it is not registered")
         self._shutting_down[broker_id] = None
 
-    def set_offline_log_dir_partitions(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """The partitions whose replicas on the broker are in log directories that failed."""
-        self._offline_log_dir_partitions[broker_id] = frozenset(partitions)
+    def log_dirs_failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The replicas of these partitions, too, are in log directories of the broker that failed."""
+        self._offline_log_dir_partitions.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
 
-    def offline_log_dir_partitions(self, broker_id: int) -> frozenset[TopicPartition]:
-        """Replaces what is known about the broker's failed log directories; ignored for one that has come since."""
-        return self._offline_log_dir_partitions.get(broker_id, frozenset())
+    def log_dirs_work(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
+        """The replicas of these partitions are in log directories that work."""
+        for partition in partitions:
+            self._offline_log_dir_partitions[broker_id].pop(partition, None)
+
+    def offline_log_dir_partitions(self, broker_id: int) -> Collection[TopicPartition]:
+        """The partitions whose replicas on the broker are in log directories that failed, as they are now."""
+        return self._offline_log_dir_partitions.get(broker_id, {}).keys()
 
     @property
     def live_brokers(self) -> tuple[int, ...]:
@@ -333,6 +325,9 @@ class ControllerContext:
 
     def _count_replicas(self, partition: TopicPartition, replicas: Iterable[int], step: int) -> None:
         topic = self._topics[partition.topic]
+        is_queued = partition.topic in self._queued_for_deletion
+        if is_queued:
+            self._count_deletion(topic, -1)
         for replica in dict.fromkeys(replicas):
             topic.replica_count += step
             states = self._replica_states.get(replica)
@@ -347,6 +342,14 @@ class ControllerContext:
                 del on_broker[partition]
                 if not on_broker:
                     del self._partitions_on_broker[replica]
+        if is_queued:
+            self._count_deletion(topic, 1)
+
+    def _count_deletion(self, topic: _Topic, step: int) -> None:
+        """Counts the replicas of a topic that is queued for deletion, or takes them off."""
+        states = topic.replica_states
+        self._replicas_to_delete_count += step * (topic.replica_count - states[ReplicaState.DELETION_SUCCESSFUL])
+        self._replicas_ineligible_to_delete_count += step * states[ReplicaState.DELETION_INELIGIBLE]
 
     def partitions_on_broker(self, broker_id: int) -> tuple[TopicPartition, ...]:
         return tuple(self._partitions_on_broker.get(broker_id, ()))
@@ -484,11 +487,16 @@ class ControllerContext:
             before = states.get(partition)
             states[partition] = state
         if broker_id in self.assignment(partition).replicas:
-            counts = self._topics[partition.topic].replica_states
+            topic = self._topics[partition.topic]
+            is_queued = partition.topic in self._queued_for_deletion
+            if is_queued:
+                self._count_deletion(topic, -1)
             if before is not None:
-                counts[before] -= 1
+                topic.replica_states[before] -= 1
             if state is not ReplicaState.NON_EXISTENT:
-                counts[state] += 1
+                topic.replica_states[state] += 1
+            if is_queued:
+                self._count_deletion(topic, 1)
 
     def _forget_replica_state(self, partition: TopicPartition, broker_id: int) -> ReplicaState | None:
         states = self._replica_states.get(broker_id)
@@ -535,6 +543,7 @@ class ControllerContext:
                 imbalance = sum(map(self._imbalance, self.partitions_of(topic)))
                 self._queued_for_deletion[topic] = None
                 self._preferred_replica_imbalance_count -= imbalance
+                self._count_deletion(self._topics[topic], 1)
 
     def begin_deletion(self, topics: Iterable[str]) -> None:
         """The states of the topics' partitions no longer count for the gauges."""
@@ -571,22 +580,15 @@ class ControllerContext:
     # Gauges.
 
     def counts(self) -> ControllerCounts:
-        """The figures of the gauges. All are kept up to date as things change, except sums over the topics queued for
-        deletion.
-        """
-        queued = [self._topics[topic] for topic in self._queued_for_deletion]
+        """The figures of the gauges, which are kept up to date as things change."""
         return ControllerCounts(
             global_topic_count=len(self._topics),
             global_partition_count=len(self._leadership),
             offline_partitions_count=self._offline_partitions_count,
             preferred_replica_imbalance_count=self._preferred_replica_imbalance_count,
-            topics_to_delete_count=len(queued),
-            replicas_to_delete_count=sum(
-                topic.replica_count - topic.replica_states[ReplicaState.DELETION_SUCCESSFUL] for topic in queued
-            ),
+            topics_to_delete_count=len(self._queued_for_deletion),
+            replicas_to_delete_count=self._replicas_to_delete_count,
             topics_ineligible_to_delete_count=len(self._ineligible_for_deletion),
-            replicas_ineligible_to_delete_count=sum(
-                topic.replica_states[ReplicaState.DELETION_INELIGIBLE] for topic in queued
-            ),
+            replicas_ineligible_to_delete_count=self._replicas_ineligible_to_delete_count,
             active_broker_count=len(self._brokers),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.controller.context import ControllerCounts
+from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.description import EventTiming
 from barnabas.controller.events import ControllerEvent
 from barnabas.controller.states import ControllerState

@@ -7,7 +7,7 @@ from typing import Self
 
 
 class ControllerState(enum.Enum):
-    """The value is that of the gauge `ControllerState`; `timing_name` is None for what is not timed."""
+    """The value is that of the gauge `ControllerState`; `timing_name` is None for what has no timing in Kafka."""
 
     timing_name: str | None
 
@@ -33,5 +33,5 @@ class ControllerState(enum.Enum):
     UNCLEAN_LEADER_ELECTION_ENABLE = 13, "UncleanLeaderElectionEnableRateAndTimeMs"
     TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE = 14, "TopicUncleanLeaderElectionEnableRateAndTimeMs"
     LIST_PARTITION_REASSIGNMENT = 15, "ListPartitionReassignmentRateAndTimeMs"
-    UPDATE_METADATA_RESPONSE_RECEIVED = 16, "UpdateMetadataResponseReceivedRateAndTimeMs"
+    UPDATE_METADATA_RESPONSE_RECEIVED = 16, None
     UPDATE_FEATURES = 17, "UpdateFeaturesRateAndTimeMs"

@@ -416,18 +416,18 @@ class ControllerTerm:
             return
         if not self._is_present_life(broker_id, broker_epoch):
             return
-        before = context.offline_log_dir_partitions(broker_id)
-        after = dict.fromkeys(before)
+        known = context.offline_log_dir_partitions(broker_id)
+        failed: dict[TopicPartition, None] = {}
+        back: dict[TopicPartition, None] = {}
         for partition, error_code in self._errors_of_leader_and_isr(response):
-            if error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-                after[partition] = None
-            elif error_code == ErrorCode.NONE:
-                after.pop(partition, None)
-        if after.keys() == before:
-            return
-        context.set_offline_log_dir_partitions(broker_id, after)
-        offline = [PartitionReplica(partition, broker_id) for partition in after if partition not in before]
-        if offline:
+            if error_code == ErrorCode.KAFKA_STORAGE_ERROR and partition not in known:
+                failed[partition] = None
+            elif error_code == ErrorCode.NONE and partition in known:
+                back[partition] = None
+        context.log_dirs_work(broker_id, back)
+        if failed:
+            context.log_dirs_failed(broker_id, failed)
+            offline = [PartitionReplica(partition, broker_id) for partition in failed]
             yield (self._error(f"{len(offline)} replicas on broker {broker_id} are offline, {offline[0]} among them"),)
             yield from self._brokers.take_offline(offline)
             yield from self.reassignments.tell_waiting_for([broker_id])

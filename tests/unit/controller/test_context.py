@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas.controller.context import ContextError, ControllerContext, ControllerCounts, LiveBroker
+from barnabas.controller.context import ContextError, ControllerContext, LiveBroker
+from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
@@ -58,7 +61,7 @@ def test_a_broker_that_shuts_down_is_online_only_for_those_who_ask() -> None:
 def test_a_broker_that_comes_back_starts_with_nothing_held_against_it() -> None:
     context = filled()
     context.begin_shutdown(1)
-    context.set_offline_log_dir_partitions(1, [A0])
+    context.log_dirs_failed(1, [A0])
     context.remove_live_broker(1)
     assert not context.is_replica_online(1, A0, include_shutting_down=True)
     context.add_live_broker(broker(1, 200))
@@ -69,7 +72,7 @@ def test_a_broker_that_comes_back_starts_with_nothing_held_against_it() -> None:
 
 def test_a_replica_in_a_failed_log_directory_is_offline() -> None:
     context = filled()
-    context.set_offline_log_dir_partitions(1, [A0])
+    context.log_dirs_failed(1, [A0])
     assert (context.is_replica_online(1, A0), context.is_replica_online(1, B0)) == (False, True)
     assert context.with_offline_leader(context.partitions_with_leadership) == [A0]
 
@@ -130,6 +133,35 @@ def test_a_replica_that_is_being_added_is_imbalanced_until_it_is_in_sync() -> No
     assert context.counts().preferred_replica_imbalance_count == 2
     context.set_leadership(A0, LeaderAndIsr(1, 7, (1, 2, 3), 5))
     assert context.counts().preferred_replica_imbalance_count == 1
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_gauges_are_read_at_the_same_cost_however_many_topics_are_to_be_deleted() -> None:
+    def reading(topics: int) -> int:
+        context = ControllerContext()
+        for number in range(topics):
+            context.add_topic(f"t{number}")
+            context.set_assignment(TopicPartition(f"t{number}", 0), ReplicaAssignment((1, 2)))
+        context.queue_for_deletion(context.topics)
+        assert context.counts().replicas_to_delete_count == 2 * topics
+        return calls_of(context.counts)
+
+    assert reading(500) == reading(5)
 
 
 class CountsAreThoseOfARecount(RuleBasedStateMachine):

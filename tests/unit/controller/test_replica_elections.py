@@ -211,7 +211,7 @@ def test_on_demand_a_member_whose_directory_has_failed_is_overtaken() -> None:
     terms.start_broker(1)
     terms.settle()
     t0 = TopicPartition("t", 0)
-    terms.term.context.set_offline_log_dir_partitions(2, [t0])
+    terms.term.context.log_dirs_failed(2, [t0])
     assert names(elect(terms, UNCLEAN, t0)) == {t0: 1}
 
 

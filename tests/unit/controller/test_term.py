@@ -440,6 +440,28 @@ def test_a_replica_in_a_failed_log_directory_goes_offline_and_comes_back() -> No
     assert terms.term.context.offline_log_dir_partitions(1) == frozenset()
 
 
+def test_an_answer_costs_the_same_however_many_replicas_are_offline() -> None:
+    terms = with_topic()
+    epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
+    response = leader_and_isr_response(terms, ErrorCode.NONE)
+    lines: list[int] = []
+    for count in (5, 5_000):
+        terms.term.context.log_dirs_failed(1, [TopicPartition("many", number) for number in range(count)])
+        looked_at = 0
+
+        class Counted(TopicPartition):
+            def __hash__(self) -> int:
+                nonlocal looked_at
+                looked_at += 1
+                return super().__hash__()
+
+        terms.term.context.log_dirs_failed(1, [Counted("counted", number) for number in range(count)])
+        looked_at = 0
+        terms.run(terms.term.leader_and_isr_answered(1, epoch, response))
+        lines.append(looked_at)
+    assert lines == [0, 0]
+
+
 def test_an_answer_from_a_brokers_former_life_changes_nothing() -> None:
     terms = with_topic()
     epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
