@@ -204,12 +204,17 @@ class Outgoing:
         return await self._await(encoding(message, version, self._client_id), decode, timeout_ms, _same)
 
     async def send_in_steps(self, message: Any, version: int, timeout_ms: float, steps: StepRunner) -> Any:
-        """Like `send`, for a message of many elements, which is encoded in steps before anything else happens."""
+        """Like `send`, for a message of many elements, which is encoded in steps; and not before there is a connection,
+        since whoever cannot be reached is asked again and again.
+        """
         api_key = type(message).SCHEMA.api_key
+        expires_at = self._context.loop.time() + timeout_ms / 1_000
+        await self.ready(timeout_ms)
         encoded = codec.request_step_encoder(api_key, version, self._client_id)
         frame = await steps.run(encoded(0, message), is_urgent=self._is_control)
         encode = functools.partial(codec.set_correlation_id, frame)
-        return await self._await(encode, decoding_copy(api_key, version), timeout_ms, _same)
+        left_ms = max(1.0, (expires_at - self._context.loop.time()) * 1_000)
+        return await self._await(encode, decoding_copy(api_key, version), left_ms, _same)
 
     async def exchange(self, message: Any, version: int, timeout_ms: float, handle: Callable[[Any], Result]) -> Result:
         """Like `send`, without a copy: calls `handle(response)` at once when the response comes, and returns its

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from barnabas.kernel.steps import StepRunner, Steps
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
@@ -25,6 +26,7 @@ from barnabas.wire.messages import FetchRequest, FetchResponse, HeartbeatRequest
 from barnabas.wire.primitives import EncodeError, ProtocolError
 from tests.unit.link.scripted_broker import ScriptedBroker, answer_plainly
 
+Result = TypeVar("Result")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 HEARTBEAT = HeartbeatRequest(group_id="g")
 QUICK = OutgoingSettings(in_flight_max=2, waiting_max=3, reconnect_backoff_ms=5, reconnect_backoff_ms_max=20)
@@ -354,3 +356,26 @@ def test_a_broker_whose_versions_make_no_sense_is_a_protocol_error(run: Run) -> 
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="in_flight_max is 0"):
         OutgoingSettings(in_flight_max=0)
+
+
+class CountingRunner(StepRunner):
+    begun = 0
+
+    async def run(self, steps: Steps[Result], *, is_urgent: bool = False) -> Result:
+        self.begun += 1
+        return await super().run(steps, is_urgent=is_urgent)
+
+
+def test_a_request_is_encoded_in_steps_only_for_a_broker_that_is_there(run: Run) -> None:
+    async def body(broker: ScriptedBroker, outgoing: Outgoing) -> None:
+        steps = CountingRunner(asyncio.get_running_loop())
+        await broker.stop()
+        for _ in range(3):
+            with pytest.raises(ConnectionLostError):
+                await outgoing.send_in_steps(HEARTBEAT, 4, 5_000, steps)
+        assert steps.begun == 0
+        await broker.listen()
+        answer = await outgoing.send_in_steps(HEARTBEAT, 4, 5_000, steps)
+        assert (answer.throttle_time_ms, steps.begun) == (0, 1)
+
+    scenario(run, body)
