@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.follower.fetcher_context import FetcherContext
     from barnabas.follower.fetcher_partitions import FetchedPartition
+    from barnabas.kernel.ids import Uuid
     from barnabas.wire.topics import TopicPartition
 
 _CLIENT: Final = (("clientId", "Replica"),)
@@ -94,6 +95,12 @@ class FetcherManager:
             fetcher = self._fetcher_of.pop(topic_partition, None)
             if fetcher is not None:
                 fetcher.remove((topic_partition,))
+
+    def take_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """A topic without id has got one in the present leader epoch."""
+        fetcher = self._fetcher_of.get(topic_partition)
+        if fetcher is not None:
+            fetcher.take_topic_id(topic_partition, topic_id)
 
     def add_failed(self, topic_partition: TopicPartition) -> None:
         """A fetcher has given the partition up."""

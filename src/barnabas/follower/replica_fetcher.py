@@ -32,6 +32,7 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.follower.fetcher_context import FetcherContext
+    from barnabas.kernel.ids import Uuid
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.quotas.replication_quota import ReplicationQuota
     from barnabas.wire.messages import FetchRequest, FetchResponse
@@ -117,6 +118,13 @@ class ReplicaFetcher:
         """Fetches these no more; what is on its way for them is dropped."""
         for topic_partition in topic_partitions:
             self._partitions.remove(topic_partition)
+
+    def take_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """A topic without id has got one: from the next request on it is asked for by that."""
+        fetched = self._partitions.get(topic_partition)
+        if fetched is not None:
+            fetched.topic_id = topic_id
+            self._partitions.mark(fetched)
 
     def close(self) -> None:
         """Ends the fetcher; responses on their way are dropped."""

@@ -122,6 +122,7 @@ class RoleChanges:
             case Verdict.TAKE_TOPIC_ID:
                 if log is not None:
                     log.assign_topic_id(requested.topic_id)
+                    self._fetchers.take_topic_id(topic_partition, requested.topic_id)
                 errors[topic_partition] = ErrorCode.NONE
             case Verdict.LEAD | Verdict.FOLLOW:
                 if partition is None:

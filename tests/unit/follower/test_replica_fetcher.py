@@ -12,7 +12,7 @@ from barnabas.follower.fetch_protocol import FetchProtocol
 from barnabas.follower.fetcher_partitions import FetchedPartition, FetchPhase
 from barnabas.follower.ports import AuxiliaryState
 from barnabas.follower.repeated_fetch_request import FetchedAgain
-from barnabas.kernel.ids import Uuid
+from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.leader.partition import Partition
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
@@ -128,6 +128,25 @@ def test_a_topic_that_was_deleted_and_made_anew_is_not_asked_for_by_its_former_i
             response.responses[0].topic_id = OTHER_ID
             sent.on_response(response)
             assert log.log_end_offset == offset + 1
+
+    in_setting(test)
+
+
+def test_a_topic_that_gets_an_id_is_asked_for_by_it_without_a_new_leader_epoch() -> None:
+    async def test(setting: Setting) -> None:
+        fetched = setting.follow()
+        fetched.topic_id = ZERO_UUID
+        first, _ = await setting.fetch_request()
+        assert first.version == 12
+        setting.fetcher.take_topic_id(fetched.topic_partition, TOPIC_ID)
+        first.on_response(empty_response())
+        second, _ = await setting.fetch_request()
+        assert (second.version, second.message.topics[0].topic_id) == (17, TOPIC_ID)
+        assert second.message.session_id == SESSION
+        second.on_response(empty_response(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR))
+        third, asked = await setting.fetch_request()
+        assert (third.version, third.message.session_epoch, len(asked)) == (17, 0, 1)
+        assert third.message.topics[0].topic_id == TOPIC_ID
 
     in_setting(test)
 

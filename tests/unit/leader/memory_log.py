@@ -48,6 +48,9 @@ class MemoryLog:
         self.wait: Callable[[], object] = lambda: None
         """Called where a truncation waits for the recovery point."""
 
+    def assign_topic_id(self, topic_id: Uuid) -> None:
+        self.topic_id = topic_id
+
     @property
     def as_log(self) -> PartitionLog:
         return cast("PartitionLog", self)

@@ -13,7 +13,7 @@ import pytest
 from barnabas.cluster.image import Node
 from barnabas.cluster.metadata_cache import MetadataCache
 from barnabas.follower.settings import ReplicaSettings
-from barnabas.kernel.ids import Uuid
+from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
@@ -231,6 +231,21 @@ def test_leads_and_follows() -> None:
         setting.tell(leader_and_isr(3, 1, (1, 3)))
         assert not partition.is_leader
         assert {fetcher.leader.broker_id for fetcher in setting.manager.fetchers.fetchers} == {2, 3}
+
+    in_setting(test)
+
+
+def test_a_topic_id_in_the_same_leader_epoch_is_taken_by_the_log_and_by_the_fetcher() -> None:
+    async def test(setting: Setting) -> None:
+        log = setting.log_manager.add(NAME)
+        log.topic_id = None
+        assert setting.tell(leader_and_isr(2, 5, (1, 2)), topic_id=ZERO_UUID) == (0, [0])
+        (fetcher,) = setting.manager.fetchers.fetchers
+        (fetched,) = fetcher.partitions
+        assert fetched.topic_id == ZERO_UUID
+        assert setting.tell(leader_and_isr(2, 5, (1, 2))) == (0, [0])
+        assert (setting.manager.get_partition(NAME).topic_id, fetched.topic_id) == (TOPIC_ID, TOPIC_ID)
+        assert list(fetcher.partitions) == [fetched]
 
     in_setting(test)
 
