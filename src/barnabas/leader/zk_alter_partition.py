@@ -42,7 +42,8 @@ class ZkAlterPartitionManager:
 
     Invariant: a change is answered NONE only if the znode holds it, in the version that the answer has; and as not made
     never, because a write whose answer was lost may still come. What is in doubt is answered so that the leader waits
-    for its controller.
+    for its controller, which is told to look where it may not know of it (Kafka's leader announces nothing then, and
+    waits for the next leader epoch).
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class ZkAlterPartitionManager:
             found = dict(zip([change.partition for change in doubtful], data, strict=True))
         answers: dict[TopicPartition, IsrAnswer] = {}
         for change, outcome in zip(changes, outcomes, strict=True):
-            answer = self._answer(change, found.get(change.partition, outcome))
+            outcome = found.get(change.partition, outcome)
+            answer = self._answer(change, outcome)
             if answer is None:
                 continue
-            if answer.error is ErrorCode.NONE:
+            if answer.error is ErrorCode.NONE or _is_unheard_of(change, outcome):
                 self._changed(change.partition)
             answers[change.partition] = answer
         return answers
@@ -165,6 +167,22 @@ class ZkAlterPartitionManager:
                 self._unannounced = {**dict.fromkeys(partitions), **self._unannounced}
                 return
             self._announced_at = self._loop.time()
+
+
+def _is_unheard_of(change: IsrChange, outcome: object) -> bool:
+    """Whether the state is not as a controller or this leader has left it: gone, spoiled, or written by somebody else,
+    in an epoch that is no later one. A controller's own write has a later one, and it tells of that itself.
+    """
+    match outcome:
+        case NoNodeError():
+            return True
+        case ZnodeData():
+            try:
+                state = PartitionState.decode(outcome.data, "the state of a partition")
+            except LayoutError:
+                return True
+            return state.leader_epoch <= change.leader_epoch
+    return False
 
 
 def _holds(found: ZnodeData, wanted: PartitionState) -> bool:

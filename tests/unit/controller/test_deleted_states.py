@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
+from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, IsrChange
 from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path, topic_path
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
@@ -91,6 +92,21 @@ def test_a_leader_that_writes_isrs_itself_is_all_that_is_certainly_in_sync() -> 
     assert (known(terms).leader, known(terms).isr) == (1, (1,))
     # It knows versions of which the controller has not heard.
     assert known(terms).partition_epoch > written.partition_epoch
+
+
+def test_a_leader_that_writes_isrs_itself_has_it_made_again_by_announcing_that_it_is_gone() -> None:
+    terms = with_topic()
+    terms.write_isrs_themselves(1)
+    before = known(terms)
+    delete(terms, (STATE,))
+    terms.store.put_data(f"{ISR_CHANGES_PATH}/isr_change_0000000001", IsrChange((T0,)).encode())
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (1, (1,))
+    assert terms.term.must_read_again
+    terms.run(terms.term.read_again())
+    assert known(terms).leader_epoch > before.leader_epoch
+    told = [request.message for request in terms.sent("LEADER_AND_ISR") if request.broker_id == 1]
+    assert told[-1].topic_states[0].partition_states[0].leader_epoch == known(terms).leader_epoch  # type: ignore[attr-defined]
 
 
 def test_a_leader_asks_again_while_a_state_is_not_made_again() -> None:

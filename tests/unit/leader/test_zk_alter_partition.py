@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.unit.controller.memory_store import stat_of
 from tests.unit.kernel.virtual_loop import run_virtually
 
 OTHER_LEADER = PartitionState(3, 5, (3,), 9)
+SPOILED: Any = SimpleNamespace(encode=lambda: b"garbage")
 VERSION = 7
 
 
@@ -152,13 +154,36 @@ def test_where_another_has_written_the_leader_waits_for_its_controller(state: Pa
     in_setting(test)
 
 
-def test_a_partition_that_is_gone_is_the_controllers_to_tell() -> None:
+def test_of_a_state_that_is_gone_the_controller_is_told_which_makes_it_again() -> None:
     async def test(setting: Setting) -> None:
         setting.submit(0)
         await setting.answered(0)
         assert setting.answers[0].error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await asyncio.sleep(100)
-        assert not setting.store.announced
+        assert [numbers for _, numbers in setting.store.announced] == [[0]]
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_told"),
+    [
+        (OTHER_LEADER, False),  # a controller's, of a later leader epoch, which it tells of
+        (PartitionState(1, 4, (1,), 9), True),
+        (PartitionState(3, 3, (3,), 8), True),
+        (None, True),
+    ],
+)
+def test_of_a_state_that_no_controller_can_have_written_the_controller_is_told(
+    state: PartitionState | None, is_told: bool
+) -> None:
+    async def test(setting: Setting) -> None:
+        setting.store.put(0, state or SPOILED, VERSION - 3)
+        setting.submit(0)
+        await setting.answered(0)
+        assert setting.answers[0].error is ErrorCode.INVALID_UPDATE_VERSION
+        await asyncio.sleep(100)
+        assert [numbers for _, numbers in setting.store.announced] == [[0]] * is_told
 
     in_setting(test)
 
