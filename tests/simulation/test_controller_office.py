@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.controller.effects import Steps, give_way
+from barnabas.controller.term import ControllerTerm
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.cluster import PRODUCER_ID_BLOCK_PATH
 from barnabas.coordination.layout.controller import (
@@ -22,6 +24,7 @@ from barnabas.kernel.metrics import Gauge, MetricName, Timing
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest
+from barnabas.wire.topics import TopicPartition
 from tests.simulation.controller_cluster import Cluster
 from tests.simulation.scripted_broker import SESSION_TIMEOUT_MS, ScriptedBroker
 
@@ -99,6 +102,34 @@ def test_deleting_the_znode_by_hand_moves_the_controller() -> None:
         simulation.run_for(1.0)
         (active,) = cluster.active()
         assert with_client(cluster, read_office) == (active, 2)
+
+
+def test_states_that_are_made_again_in_pieces_are_gone_on_with_behind_what_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partition = TopicPartition("gone", 0)
+    with Simulation(3) as simulation:
+        cluster = Cluster(simulation)
+        active = cluster.elect()
+        simulation.run_for(1.0)
+        term = cluster.running[active].controller.term
+        assert term is not None
+        began: list[float] = []
+
+        def read_again(term: ControllerTerm) -> Steps[None]:
+            began.append(simulation.now)
+            if len(began) == 4:
+                term.context.unreadable_partitions.clear()
+                term.context.made_again.clear()
+            if len(began) == 3:
+                raise ValueError("whatever happens")
+            yield from give_way()
+
+        monkeypatch.setattr(ControllerTerm, "read_again", read_again)
+        term.context.unreadable_partitions[partition] = term.context.made_again[partition] = None
+        simulation.run_for(20.0)
+        assert [round(each - began[0], 1) for each in began] == [0.0, 0.1, 0.1, 0.2]
+        assert cluster.active() == [active]
 
 
 @pytest.mark.parametrize("garbage", [b"\xff{garbage", b"", b'{"version":2,"brokerid":"one"}'])

@@ -20,7 +20,7 @@ from barnabas.controller.event_watches import EventWatches
 from barnabas.controller.events import ControllerChange, ControllerEvent, Reelect, RegistrationChange
 from barnabas.controller.ports import ControllerPorts
 from barnabas.controller.recent_transitions import RecentTransitions
-from barnabas.controller.settings import FIRST_LEADER_IMBALANCE_CHECK_MS, READ_AGAIN_MS, ControllerSettings
+from barnabas.controller.settings import FIRST_LEADER_IMBALANCE_CHECK_MS, READ_AGAIN_MS, WRITE_ON_MS, ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.controller.term import ControllerTerm
 from barnabas.controller.term_events import (
@@ -196,16 +196,25 @@ class Candidacy:
         self._ports.elected()
         delay_over = UncleanElectionDelayOver(elected.epoch)
         self._timers.call_after(self._settings.unclean_election_delay_ms, self._put, delay_over)
-        self._timers.call_after(READ_AGAIN_MS, self._read_again, elected.epoch)
+        self._read_again_later(elected.epoch)
         if self._settings.auto_leader_rebalance_enable:
             self._check_balance_after(FIRST_LEADER_IMBALANCE_CHECK_MS, elected.epoch)
 
+    def _read_again_later(self, epoch: int) -> None:
+        """Has the term read again what it could not read, `READ_AGAIN_MS` after it has done so, as long as it lasts;
+        sooner where that goes on with what one reading had not enough writes for.
+        """
+        term = self.term
+        if term is not None and term.context.epoch == epoch:
+            delay_ms = WRITE_ON_MS if term.has_more_to_write else READ_AGAIN_MS
+            self._timers.call_after(delay_ms, self._read_again, epoch)
+
     def _read_again(self, epoch: int) -> None:
-        """Has the term read again what it could not read, every `READ_AGAIN_MS` as long as it lasts."""
         if self.term is not None and self.term.context.epoch == epoch:
             if self.term.must_read_again:
-                self._put(ReadAgain(epoch))
-            self._timers.call_after(READ_AGAIN_MS, self._read_again, epoch)
+                self._put(ReadAgain(epoch, self._read_again_later))
+            else:
+                self._read_again_later(epoch)
 
     def _check_balance_after(self, delay_ms: int, epoch: int) -> None:
         check = AutoPreferredReplicaLeaderElection(epoch, self._balance_checked)

@@ -14,6 +14,7 @@ from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
+from barnabas.controller.settings import VERSIONS_PER_READING
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import Uuid
@@ -104,6 +105,10 @@ class ControllerContext:
         """Replicas whose broker stopped or restarted while the state of their partition could not be read."""
         self.put_back_partitions: dict[TopicPartition, None] = {}
         """Partitions whose state was restored in a leader epoch that brokers may not know."""
+        self.made_again: dict[TopicPartition, None] = {}
+        """Those of the unreadable ones whose state was deleted, and has not as many versions yet as it must have."""
+        self.versions_left = VERSIONS_PER_READING
+        """How many more of them may be written before `ControllerTerm.read_again`."""
         self._told_leadership = told_leadership
         self._offline_partitions_count = 0
         self._preferred_replica_imbalance_count = 0
@@ -258,7 +263,8 @@ class ControllerContext:
         replicas = self.assignment(partition).replicas
         self._count_replicas(partition, replicas, -1)
         del self._topics[partition.topic].partitions[partition]
-        for dropped in (self._reassigned, self.unreadable_partitions, self.lost_members, self.put_back_partitions):
+        self.put_back_partitions.pop(partition, None)
+        for dropped in (self._reassigned, self.unreadable_partitions, self.lost_members, self.made_again):
             dropped.pop(partition, None)
         for replica in replicas:
             self._forget_replica_state(partition, replica)

@@ -39,6 +39,10 @@ class StateChangeFailedError(Exception):
     """A partition or replica could not change its state; it keeps it."""
 
 
+class NotMadeAgainYetError(StateChangeFailedError):
+    """The znode has not as many versions yet as it must have: the next pieces of that are written later."""
+
+
 class NobodyElectedError(StateChangeFailedError):
     """No replica may lead the partition, for this `reason`; `strategy` is why a leader was to be elected, in words."""
 
@@ -74,6 +78,11 @@ class _Behind:
 
     state: LeaderAndIsr
     version: int | None
+
+    @property
+    def writes(self) -> int:
+        """How many it takes."""
+        return self.state.partition_epoch - (-1 if self.version is None else self.version)
 
 
 NOTHING_WRITTEN: Final = Written({}, (), {})
@@ -132,26 +141,32 @@ def _read_once(
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
     behind: dict[TopicPartition, _Behind] = {}
     lines: list[StateChange] = []
-    unreadable = context.unreadable_partitions
+    unreadable, made_again = context.unreadable_partitions, context.made_again
     for partition, path, outcome in zip(wanted, paths, outcomes, strict=True):
         if unreadable:
             unreadable.pop(partition, None)
+        is_begun = partition in made_again
+        if is_begun:
+            del made_again[partition]
         if isinstance(outcome, NoNodeError):
             found[partition] = before = _before_deletion(context, partition)
             if isinstance(before, Exception):
                 unreadable[partition] = None
             elif before is not None:
                 behind[partition] = _Behind(before, None)
-                lines.append(_line_of_deleted(partition, before))
+                if not is_begun:
+                    lines.append(_line_of_deleted(partition, before))
         elif isinstance(outcome, Exception):
             found[partition] = outcome
+            unreadable[partition] = None
         else:
             stored = found[partition] = _decode(context, partition, path, outcome.data, outcome.stat.version)
             if isinstance(stored, LeaderAndIsr):
                 right = _right(context, partition, stored, outcome.stat.mzxid, own.get(partition))
                 if right is not stored:
                     found[partition] = right = right.by_controller(context.epoch)
-                    lines.append(_line(partition, stored, right))
+                    if not is_begun:
+                        lines.append(_line(partition, stored, right))
                     if right.partition_epoch == stored.partition_epoch:
                         put_back[partition] = right
                     else:
@@ -186,6 +201,8 @@ def _put_back(
     for partition, error in written.failed.items():
         found[partition] = error
         context.unreadable_partitions[partition] = None
+        if isinstance(error, NotMadeAgainYetError):
+            context.made_again[partition] = None
     # Also where the znode has changed: it may have been this very write, whose answer was lost.
     context.put_back_partitions.update(dict.fromkeys([*written.leadership, *written.conflicts]))
     return written.conflicts
@@ -347,39 +364,55 @@ def _make_again(context: ControllerContext, znodes: Mapping[TopicPartition, _Beh
     too, but not that of the topic. Brokers, Kafka's too, skip what comes in an earlier version than they know; and a
     new znode has version 0, so that it is written as often as it takes, as is one that somebody else made.
 
+    Not more often than `ControllerContext.versions_left` allows, beginning with what takes the fewest writes: the rest
+    fails with `NotMadeAgainYetError`, and goes on from there when it is read the next time, by whoever is the
+    controller then. Until that is done nobody is told of such a state, and its partition has no election.
+
     Raises `ControllerMovedError`.
     """
-    above: dict[str, None] = {}
-    for partition in (partition for partition, behind in znodes.items() if behind.version is None):
-        above[partitions_path(partition.topic)] = above[partition_path(*partition)] = None
-    yield from write_as_controller([Create(path, None) for path in above], context.epoch_version)
     leadership: dict[TopicPartition, LeaderAndIsr] = {}
     conflicts: list[TopicPartition] = []
     failed: dict[TopicPartition, Exception] = {}
-    for partition, behind in znodes.items():
-        outcome = yield from _write_up_to(partition_state_path(*partition), behind, context.epoch_version)
+    pieces: dict[TopicPartition, int] = {}
+    for partition, behind in sorted(znodes.items(), key=lambda each: each[1].writes):
+        pieces[partition] = min(behind.writes, context.versions_left)
+        context.versions_left -= pieces[partition]
+        if pieces[partition] < behind.writes:
+            failed[partition] = NotMadeAgainYetError(
+                f"{partition_state_path(*partition)} is written until it has version {behind.state.partition_epoch}"
+            )
+    above: dict[str, None] = {}
+    for partition, writes in pieces.items():
+        if writes and znodes[partition].version is None:
+            above[partitions_path(partition.topic)] = above[partition_path(*partition)] = None
+    yield from write_as_controller([Create(path, None) for path in above], context.epoch_version)
+    for partition, writes in pieces.items():
+        behind = znodes[partition]
+        outcome = yield from _write_on(partition_state_path(*partition), behind, writes, context.epoch_version)
         if isinstance(outcome, NodeExistsError | BadVersionError) or (
             isinstance(outcome, NoNodeError) and behind.version is not None
         ):
             conflicts.append(partition)
+            failed.pop(partition, None)
         elif isinstance(outcome, Exception):
             failed[partition] = outcome
-        else:
+        elif partition not in failed:
             leadership[partition] = behind.state
     return Written(leadership, tuple(conflicts), failed)
 
 
-def _write_up_to(path: str, behind: _Behind, epoch_version: int) -> Steps[Exception | None]:
-    """Creates a znode where it is gone, and writes it until it has the version of the state; why it could not."""
+def _write_on(path: str, behind: _Behind, count: int, epoch_version: int) -> Steps[Exception | None]:
+    """Creates a znode where it is gone, and writes it, so many times in all; why it could not."""
     data = behind.state.to_znode().encode()
-    writes: list[Create | SetData] = [Create(path, data)] if behind.version is None else []
-    for version in range(behind.version or 0, behind.state.partition_epoch):
+    first = -1 if behind.version is None else behind.version
+    writes: list[Create | SetData] = []
+    for version in range(first, first + count):
         if len(writes) == _WRITES_MAX:
             fault = _first_error((yield from write_as_controller(writes, epoch_version)))
             if fault is not None:
                 return fault
             writes = []
-        writes.append(SetData(path, data, version))
+        writes.append(Create(path, data) if version < 0 else SetData(path, data, version))
     return _first_error((yield from write_as_controller(writes, epoch_version)))
 
 

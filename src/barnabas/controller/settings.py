@@ -12,6 +12,10 @@ that a cluster of many partitions does not cost the controller its session.
 """
 READ_AGAIN_MS = 5_000
 """How often it tries again to read znodes that it could not read; no watch tells when they are mended."""
+VERSIONS_PER_READING = 10_000
+"""How many versions of states that somebody has deleted it writes until then,"""
+WRITE_ON_MS = 50
+"""and how soon it goes on with those where that was not enough, behind the events that have come."""
 FIRST_LEADER_IMBALANCE_CHECK_MS = 5_000
 """After the takeover; brokers that started with the controller have joined the ISRs by then, as Kafka has it."""
 TOPICS_PER_BATCH = 50

@@ -28,13 +28,18 @@ from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
-from barnabas.controller.partition_znodes import read_leadership
+from barnabas.controller.partition_znodes import NotMadeAgainYetError, read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
 from barnabas.controller.reassignment import Reassignments
 from barnabas.controller.replica_elections import ReplicaElections
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica
-from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH, ControllerSettings
+from barnabas.controller.settings import (
+    PARTITIONS_PER_BATCH,
+    TOPICS_PER_BATCH,
+    VERSIONS_PER_READING,
+    ControllerSettings,
+)
 from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
@@ -227,7 +232,7 @@ class ControllerTerm:
                 if isinstance(known, LeaderAndIsr):
                     self.context.set_leadership(partition, known)
                     refreshed.append(partition)
-                elif known is not None:
+                elif known is not None and not isinstance(known, NotMadeAgainYetError):
                     self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
         return refreshed
 
@@ -283,9 +288,17 @@ class ControllerTerm:
             or not self._are_features_known
         )
 
+    @property
+    def has_more_to_write(self) -> bool:
+        """Whether states are being made again, so that reading again is not to wait."""
+        return bool(self.context.made_again)
+
     def read_again(self) -> Steps[None]:
-        """Reads again what could not be read, and goes on with what is readable now."""
+        """Reads again what could not be read, and goes on with what is readable now; and with states that somebody has
+        deleted, so many versions of which are written at a time.
+        """
         context = self.context
+        context.versions_left = VERSIONS_PER_READING
         if not self._are_features_known:
             self._are_features_known = yield from self._set_up_features()
             if self._are_features_known:

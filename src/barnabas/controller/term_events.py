@@ -199,14 +199,18 @@ class TopicUncleanLeaderElectionEnable(TermEvent):
         return term.try_online(self.topic)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReadAgain(OneTermEvent):
-    """It is time to read again what could not be read."""
+    """It is time to read again what could not be read. `when_over` is called with the epoch afterwards."""
 
+    when_over: Callable[[int], None]
     state = ControllerState.ISR_CHANGE
 
     def steps(self, term: ControllerTerm) -> Steps[None]:
         return term.read_again()
+
+    def finish(self) -> None:
+        self.when_over(self.epoch)
 
 
 @dataclass(frozen=True, slots=True)

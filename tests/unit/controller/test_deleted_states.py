@@ -5,18 +5,21 @@ Kafka elects nobody until the controller changes, and then begins anew in epoch 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
 import pytest
 
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.settings import VERSIONS_PER_READING
 from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, IsrChange
 from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path, topic_path
+from barnabas.coordination.operations import Multi, SetData
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import TopicPartition
-from tests.unit.controller.term_harness import CrashError, Terms
+from tests.unit.controller.term_harness import CrashError, CrashingShell, Terms
 
 T0 = TopicPartition("t", 0)
 STATE = partition_state_path(*T0)
@@ -218,3 +221,100 @@ def test_a_topic_that_is_gone_altogether_gets_no_state_back() -> None:
     terms.settle()
     assert terms.state("t") is None
     assert topic_path("t") not in terms.store.znodes
+
+
+HEARD = 6_000
+"""Versions of which each broker has heard: two states of three take more writes than one reading may do."""
+MANY = [TopicPartition("t", number) for number in range(3)]
+
+
+def with_large_versions() -> Terms:
+    """A controller that has just taken over, and found no state of the three that its broker was told of."""
+    terms = Terms(1, 2, 3)
+    terms.create("t", *[(1, 2, 3)] * len(MANY))
+    terms.elect()
+    terms.settle()
+    for partition in MANY:
+        found = terms.state(*partition)
+        assert found is not None
+        terms.told[partition] = dataclasses.replace(found, partition_epoch=HEARD)
+        terms.store.remove(partition_state_path(*partition))
+    terms.store.performed.clear()
+    terms.elect()
+    return terms
+
+
+def versions_written(terms: Terms) -> int:
+    """Since the last call."""
+    writes = [each for each in terms.store.performed if isinstance(each, Multi)]
+    count = sum(isinstance(part, SetData) for each in writes for part in each.operations)
+    terms.store.performed.clear()
+    return count
+
+
+def made_again(terms: Terms) -> list[TopicPartition]:
+    states = {partition: terms.state(*partition) for partition in MANY}
+    return [partition for partition, state in states.items() if state is not None and state.partition_epoch > HEARD]
+
+
+def goes_on(terms: Terms) -> bool:
+    return terms.term.has_more_to_write
+
+
+def test_states_of_very_many_versions_are_made_again_a_piece_at_a_time() -> None:
+    terms = with_large_versions()
+    assert VERSIONS_PER_READING - 100 < versions_written(terms) <= VERSIONS_PER_READING
+    assert made_again(terms) == MANY[:1]
+    assert goes_on(terms)
+    # Who asks for one has it not made on the way: a leader waits to be told.
+    assert terms.propose(MANY[2], 1, 2, state=terms.told[MANY[2]]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert versions_written(terms) == 0
+    terms.run(terms.term.read_again())
+    assert made_again(terms) == MANY
+    assert not goes_on(terms)
+    terms.run(terms.term.read_again())
+    assert not terms.term.must_read_again
+    for partition in MANY:
+        state = terms.state(*partition)
+        assert state is not None
+        assert (state.leader, state.isr) == (1, (1,))
+        assert state.leader_epoch > terms.told[partition].leader_epoch
+        assert terms.term.context.partition_state(partition) is PartitionState.ONLINE
+
+
+def test_nobody_is_told_of_a_state_that_is_made_again_only_in_part() -> None:
+    terms = with_large_versions()
+    told = [state for sent in terms.shell.sent("LEADER_AND_ISR").values() for state in sent]
+    assert set(told) == set(MANY[:1])
+    terms.stop_broker(1)
+    terms.settle()
+    assert {terms.term.context.partition_state(partition) for partition in MANY} == {PartitionState.OFFLINE}
+    terms.run(terms.term.read_again())
+    states = [terms.state(*partition) for partition in MANY]
+    # In sync is certainly only the member that registered first: it is gone, and of the last was none chosen before.
+    assert [state.isr for state in states if state is not None] == [(1,), (1,), (2,)]
+    terms.start_broker(1)
+    terms.settle()
+    terms.run(terms.term.read_again())
+    assert {terms.term.context.partition_state(partition) for partition in MANY} == {PartitionState.ONLINE}
+
+
+@pytest.mark.parametrize("steps", range(1, 40, 3))
+def test_the_next_controller_goes_on_where_another_has_ended_between_two_pieces(steps: int) -> None:
+    terms = with_large_versions()
+    terms.shell = CrashingShell(terms.store, steps)
+    with contextlib.suppress(CrashError):
+        terms.run(terms.term.read_again())
+    terms.elect()
+    for _ in range(3):
+        terms.run(terms.term.read_again())
+    assert made_again(terms) == MANY
+    assert {terms.term.context.partition_state(partition) for partition in MANY} == {PartitionState.ONLINE}
+
+
+def test_a_topic_that_is_deleted_meanwhile_is_not_written_on() -> None:
+    terms = with_large_versions()
+    terms.delete("t")
+    terms.settle()
+    terms.run(terms.term.read_again())
+    assert not goes_on(terms)

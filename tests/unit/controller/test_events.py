@@ -177,9 +177,9 @@ def test_an_event_that_somebody_waits_for_is_answered_once() -> None:
 def test_an_event_of_one_term_does_not_concern_the_next_one() -> None:
     terms = Terms(1)
     term = terms.elect()
-    for event in (ReadAgain(terms.epoch), UncleanElectionDelayOver(terms.epoch), BrokerChange()):
+    for event in (ReadAgain(terms.epoch, lambda _epoch: None), UncleanElectionDelayOver(terms.epoch), BrokerChange()):
         assert event.concerns(term)
-    for event in (ReadAgain(terms.epoch - 1), UncleanElectionDelayOver(terms.epoch + 1)):
+    for event in (ReadAgain(terms.epoch - 1, lambda _epoch: None), UncleanElectionDelayOver(terms.epoch + 1)):
         assert not event.concerns(term)
 
 
