@@ -12,6 +12,7 @@ from typing import Final, cast
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
+from barnabas.link.departures import Departures
 from barnabas.link.errors import FrameSizeError
 from barnabas.link.frames import FrameReceiver
 from barnabas.link.idle import IdleWatch
@@ -55,6 +56,7 @@ class LinkContext:
     tick: Tick
     pool: BufferPool
     idle: IdleWatch
+    departures: Departures
     limits: LinkLimits
     logger: logging.Logger
 
@@ -71,7 +73,8 @@ class LinkContext:
     ) -> LinkContext:
         """A context with an idle watch of its own; `tick` and `pool` should be shared by all contexts of a loop."""
         idle = IdleWatch(timers, limits.idle_ms_max)
-        return cls(loop, timers, tick or Tick(loop), pool or BufferPool(), idle, limits, logger)
+        departures = Departures(loop)
+        return cls(loop, timers, tick or Tick(loop), pool or BufferPool(), idle, departures, limits, logger)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -221,7 +224,8 @@ class Connection(asyncio.BufferedProtocol):
         self._lost(error)
 
     def eof_received(self) -> bool:
-        return False
+        transport = self._transport
+        return transport is not None and not self._context.departures.close_now(transport)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         return self._receiver.target()

@@ -167,7 +167,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._link.connection_lost(failure if not was_open or self._error is not None else error)
 
     def eof_received(self) -> bool:
-        return False
+        transport = self._raw
+        return transport is not None and not self._context.departures.close_now(transport)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
         received = self._end.handshakes.received

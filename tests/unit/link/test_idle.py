@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.idle import IdleWatch
@@ -42,3 +44,49 @@ def test_closes_what_is_idle_for_the_time_and_at_most_an_eighth_more() -> None:
 
     with Simulation(1) as simulation:
         simulation.run_on(simulation.machine("a"), main)
+
+
+def test_very_many_that_fall_silent_together_are_closed_some_at_a_time() -> None:
+    async def main(host: Host) -> None:
+        timers = Timers(host.loop)
+        watch = IdleWatch(timers, 8_000)
+        things = [Thing(host, watch) for _ in range(1_000)]
+        for thing in things:
+            watch.add(thing)
+        await host_until(timers, lambda: any(thing.closed_at for thing in things))
+        # The last of them has something to say in time.
+        things[-1].active_step = watch.step
+        await timers.sleep(500)
+        times = [thing.closed_at[0] for thing in things[:-1]]
+        counts = [times.count(each) for each in sorted(set(times))]
+        assert counts == [200, 200, 200, 200, 199]
+        assert (things[-1].closed_at, len(watch)) == ([], 1)
+        watch.remove(things[-1])
+        assert len(timers) == 0
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("a"), main)
+
+
+def test_nobody_is_left_to_close_when_all_have_gone_meanwhile() -> None:
+    async def main(host: Host) -> None:
+        timers = Timers(host.loop)
+        watch = IdleWatch(timers, 8_000)
+        things = [Thing(host, watch) for _ in range(1_000)]
+        for thing in things:
+            watch.add(thing)
+        await host_until(timers, lambda: any(thing.closed_at for thing in things))
+        for thing in things:
+            watch.remove(thing)
+        assert len(timers) == 0
+        closed = sum(len(thing.closed_at) for thing in things)
+        await timers.sleep(500)
+        assert closed == sum(len(thing.closed_at) for thing in things) < len(things)
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("a"), main)
+
+
+async def host_until(timers: Timers, condition: Callable[[], bool]) -> None:
+    while not condition():
+        await timers.sleep(1)
