@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
+from barnabas.controller.protocol import FIRST_VERSION_WITH_ALTER_PARTITION
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import VERSIONS_PER_READING
 from barnabas.coordination.layout.brokers import BrokerRegistration
@@ -23,9 +24,6 @@ from barnabas.wire.topics import TopicPartition
 
 NO_REPLICAS = ReplicaAssignment(())
 
-FIRST_VERSION_WITH_ALTER_PARTITION = 5
-"""Version of a registration since inter.broker.protocol.version 2.7: from here on leaders ask the controller (KIP-497).
-"""
 ToldLeadership = Callable[[TopicPartition, Uuid | None], LeaderAndIsr | None]
 
 
@@ -112,15 +110,13 @@ class ControllerContext:
         self._told_leadership = told_leadership
         self._offline_partitions_count = 0
         self._preferred_replica_imbalance_count = 0
-        self._replicas_to_delete_count = 0
-        self._replicas_ineligible_to_delete_count = 0
+        self._replicas_to_delete_count = self._replicas_ineligible_to_delete_count = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether all topics and partition states could be read."""
-        return all(map(self.has_topic, self.unreadable_topics)) and all(
-            partition in self._leadership for partition in self.unreadable_partitions
-        )
+        known = map(self._leadership.__contains__, self.unreadable_partitions)
+        return all(map(self.has_topic, self.unreadable_topics)) and all(known)
 
     # Brokers.
 
@@ -391,10 +387,14 @@ class ControllerContext:
         """Whether no controller can have made the transaction that wrote this state: it names an epoch whose term was
         over then. Leaders that write ISRs themselves do so, too.
         """
-        epoch = known.controller_epoch
-        return (epoch < self.epoch and written_at > self._began) or (
-            epoch < self.epoch - 1 and written_at > self._former_began
-        )
+        later = self._began if known.controller_epoch == self.epoch - 1 else self._former_began
+        return known.controller_epoch < self.epoch and written_at > later
+
+    def is_older(self, broker_epoch: int, state: LeaderAndIsr) -> bool:
+        """Whether a broker has certainly not registered since a state was written: by the former controller, that is,
+        and before whose term began it did.
+        """
+        return state.controller_epoch == self.epoch - 1 and broker_epoch < self._former_began
 
     def set_leadership(self, partition: TopicPartition, leader_and_isr: LeaderAndIsr) -> None:
         """Raises `ContextError` for a partition without an assignment."""

@@ -249,7 +249,7 @@ def _right(
                 and not context.writes_isrs_itself(stored.leader)
             )
         if is_mended:
-            lost = {*lost, *_may_have_bounced(context, stored.isr)}
+            lost = {*lost, *_may_have_bounced(context, stored)}
     else:
         is_believed = (
             stored.leader_epoch > known.leader_epoch
@@ -288,7 +288,7 @@ def _before_deletion(context: ControllerContext, partition: TopicPartition) -> L
         known = context.told_leadership(partition)
         if known is None or known.leader == LEADER_DURING_DELETE:
             return None
-        lost = {*lost, *_may_have_bounced(context, known.isr)}
+        lost = {*lost, *_may_have_bounced(context, known)}
         later = _VERSIONS_UNHEARD_OF
     elif context.writes_isrs_itself(known.leader):
         # It may have written others since, and relies on what it has written.
@@ -307,14 +307,18 @@ def _before_deletion(context: ControllerContext, partition: TopicPartition) -> L
     return right.by_controller(context.epoch)
 
 
-def _may_have_bounced(context: ControllerContext, isr: Iterable[int]) -> list[int]:
-    """Of a state that somebody has mended by writing what it held before: when the last controller wrote it, and so who
-    has started anew since, is not to be seen any more. All but the member that registered first may have; it is as in
-    sync as any other, and the others come back once they have fetched.
+def _may_have_bounced(context: ControllerContext, state: LeaderAndIsr) -> list[int]:
+    """Of a state that somebody has mended by writing what it held before, or that is gone: when the last controller
+    wrote it, and so who has started anew since, is not to be seen any more, nor who has left the ISR since this broker
+    heard of it. All but one member may have, and come back once they have fetched. That one is the leader, which has
+    every record of its epoch, where it cannot have started anew since; else the member that registered first, which is
+    as in sync as any other.
     """
     brokers = context.live_or_shutting_down_brokers
-    registered = sorted((brokers[member].epoch, member) for member in isr if member in brokers)
-    return [member for _, member in registered[1:]]
+    registered = sorted((brokers[member].epoch, member) for member in state.isr if member in brokers)
+    kept = [member for epoch, member in registered if member == state.leader and context.is_older(epoch, state)]
+    kept += [member for _, member in registered]
+    return [member for _, member in registered if member != kept[0]]
 
 
 def _line(partition: TopicPartition, stored: LeaderAndIsr, right: LeaderAndIsr) -> StateChange:

@@ -15,6 +15,9 @@ LEADER_AND_ISR_WITH_RECOVERY_STATE: Final = 6
 UPDATE_METADATA_WITH_TYPE: Final = 8
 STOP_REPLICA_WITH_STATES: Final = 3
 """Before it, all partitions of a request are deleted or none, whatever their leader epochs are."""
+FIRST_VERSION_WITH_ALTER_PARTITION: Final = 5
+"""Version of a registration since inter.broker.protocol.version 2.7: from here on leaders ask the controller (KIP-497).
+"""
 _LEADER_AND_ISR: Final = (
     *(("3.4-IV0", 7), ("3.2-IV0", 6), ("2.8-IV1", 5), ("2.4-IV1", 4), ("2.4-IV0", 3), (OLDEST_VERSION, 2)),
 )

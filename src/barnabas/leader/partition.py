@@ -181,7 +181,7 @@ class Partition:
 
         `make_log` gives the log where there is none yet. Raises KafkaError with KAFKA_STORAGE_ERROR as it does.
         """
-        if state.partition_epoch < self.partition_epoch:
+        if self._is_older(state):
             # Equal is allowed: the answer to AlterPartition may have brought the epoch before the request came.
             self._context.state_changes.info(
                 "Skipped the become-leader state change of %s at partition epoch %d: a newer one, %d, is known",
@@ -213,7 +213,7 @@ class Partition:
 
         As `become_leader` otherwise.
         """
-        if state.partition_epoch < self.partition_epoch:
+        if self._is_older(state):
             self._context.state_changes.info(
                 "Skipped the become-follower state change of %s at partition epoch %d: a newer one, %d, is known",
                 *(self.name, state.partition_epoch, self.partition_epoch),
@@ -238,6 +238,13 @@ class Partition:
                 *(log.high_watermark, self.leader_id, previous_leader, previous_epoch),
             )
         return is_new_epoch
+
+    def _is_older(self, state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> bool:
+        """Of a later leader epoch none is, whatever its partition epoch: somebody has deleted the state znode, and the
+        controller that made it again had not heard how many versions it had. (Kafka's brokers skip it, so that the
+        leader of before goes on for as long.)
+        """
+        return state.partition_epoch < self.partition_epoch and state.leader_epoch <= self.leader_epoch
 
     def create_log(self, make_log: Callable[[], PartitionLog]) -> None:
         """Makes the log where there is none, for a follower whose leader is not known yet: its high watermark must not

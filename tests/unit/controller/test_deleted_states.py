@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.term_harness import CrashError, CrashingShell, Terms
+from tests.unit.leader.partition_setting import BrokerSetting
 
 T0 = TopicPartition("t", 0)
 STATE = partition_state_path(*T0)
@@ -135,6 +137,53 @@ def test_the_next_controller_goes_by_what_its_broker_was_told() -> None:
     assert (known(terms).leader, known(terms).isr) == (1, (1,))
     assert known(terms).leader_epoch > before.leader_epoch
     assert terms.term.context.partition_state(T0) is PartitionState.ONLINE
+
+
+def told_before_it_shrank() -> Terms:
+    """The leader, 2, is alone in sync; the next controller's broker has heard of all three. 1 registered first."""
+    terms = Terms(1, 2, 3)
+    terms.create("t", (2, 1, 3))
+    terms.elect()
+    terms.settle()
+    terms.told[T0] = known(terms)
+    assert terms.propose(T0, 2) is ErrorCode.NONE
+    delete(terms, (STATE,))
+    return terms
+
+
+def test_the_leader_stays_where_its_controller_has_not_heard_who_left_the_isr() -> None:
+    terms = told_before_it_shrank()
+    terms.elect()
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (2, (2,))
+
+
+def test_a_leader_that_may_have_started_anew_does_not() -> None:
+    terms = told_before_it_shrank()
+    terms.stop_broker(2)
+    terms.start_broker(2)
+    terms.elect()
+    terms.settle()
+    assert (known(terms).leader, known(terms).isr) == (1, (1,))
+
+
+def test_brokers_that_know_of_more_versions_than_their_next_controller_obey_it() -> None:
+    terms = with_topic()
+    before = terms.told[T0] = known(terms)
+    later = before.partition_epoch + 100
+    delete(terms, (STATE,))
+    terms.elect()
+    terms.settle()
+    requests: list[Any] = [request.message for request in terms.sent("LEADER_AND_ISR") if request.broker_id == 1]
+    (state,) = requests[-1].topic_states[0].partition_states
+    assert (state.leader_epoch > before.leader_epoch, state.partition_epoch < later) == (True, True)
+    leader = BrokerSetting(1)
+    leader.lead(before.leader_epoch, (1,), later)
+    leader.partition.become_leader(state, lambda: leader.log.as_log)
+    assert (leader.partition.leader_epoch, leader.partition.partition_epoch) == (
+        state.leader_epoch,
+        state.partition_epoch,
+    )
 
 
 def test_a_partition_does_not_begin_anew_where_its_state_had_too_many_versions(

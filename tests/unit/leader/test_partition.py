@@ -46,10 +46,18 @@ class TestBecoming:
     def test_what_is_older_than_known_changes_nothing(self) -> None:
         setting = BrokerSetting()
         setting.lead(leader_epoch=5, partition_epoch=4)
-        assert not setting.follow(2, leader_epoch=6, partition_epoch=3)
+        assert not setting.follow(2, leader_epoch=5, partition_epoch=3)
         assert setting.partition.is_leader
-        assert not setting.lead(leader_epoch=6, partition_epoch=3)
-        assert setting.partition.leader_epoch == 5
+        assert not setting.lead(leader_epoch=5, isr=(1,), partition_epoch=3)
+        assert (setting.partition.partition_epoch, setting.partition.in_sync.state.committed) == (4, (1, 2, 3))
+
+    def test_a_later_leader_epoch_counts_though_its_znode_was_made_again_with_fewer_versions(self) -> None:
+        setting = BrokerSetting()
+        setting.lead(leader_epoch=5, partition_epoch=40)
+        setting.lead(leader_epoch=6, isr=(1,), partition_epoch=3)
+        assert (setting.partition.partition_epoch, setting.partition.in_sync.state.committed) == (3, (1,))
+        assert setting.follow(2, leader_epoch=7, partition_epoch=2)
+        assert not setting.partition.is_leader
 
     def test_a_follower_starts_to_fetch_anew_for_each_epoch(self) -> None:
         setting = BrokerSetting()
