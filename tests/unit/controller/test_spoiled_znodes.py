@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -568,3 +569,26 @@ def test_no_producer_id_is_given_out_while_the_last_block_cannot_be_read(garbage
         terms.run(terms.term.allocate_producer_ids(1, epoch))
     assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert terms.store.znodes[PRODUCER_ID_BLOCK_PATH][0] == garbage
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"listener_security_protocol_map": {LISTENER: "BAR"}},
+        {"endpoints": [f"{LISTENER}://{'h' * 40_000}:9092"]},
+        {"rack": "r" * 40_000},
+    ],
+    ids=["unknown protocol", "host that fits no request", "rack that fits no request"],
+)
+def test_a_registration_that_no_request_can_tell_of_harms_its_broker_only(changed: dict[str, Any]) -> None:
+    terms = with_topics()
+    path = broker_id_path(3)
+    data = terms.store.znodes[path][0]
+    assert data is not None
+    terms.stop_broker(3)
+    terms.store.put_data(path, json.dumps({**json.loads(data), **changed}).encode())
+    terms.elect()
+    terms.settle()
+    assert list(terms.term.context.live_or_shutting_down_brokers) == [1, 2]
+    assert known(terms, "t").leader == 1
+    assert terms.sent("UPDATE_METADATA")

@@ -18,6 +18,8 @@ VERSION = 5
 
 _ENDPOINT = re.compile(r"([^:/]*)://(.*):(\d{1,5})")
 _BARE_PROTOCOLS = {name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")}
+TEXT_BYTES_MAX = 2**15 - 1
+"""Of a string in a request. Brokers are told of each other in one: what does not fit keeps it from all of them."""
 
 
 def broker_id_path(broker_id: int) -> str:
@@ -86,17 +88,19 @@ class BrokerRegistration:
         if version == 1:
             if host is None:
                 raise LayoutError(path, "host is missing")
-            endpoints = [BrokerEndpoint("PLAINTEXT", host, port, "PLAINTEXT")]
+            endpoints = [_decode_endpoint(f"PLAINTEXT://{host}:{port}", _BARE_PROTOCOLS, path)]
         else:
             protocols = (fields if version >= 4 else kept).mapping("listener_security_protocol_map") or _BARE_PROTOCOLS
             endpoints = [_decode_endpoint(text, protocols, path) for text in fields.texts("endpoints")]
             if not endpoints:
                 raise LayoutError(path, "endpoints should name a listener at least, but is empty")
+        rack = (fields if version >= 3 else kept).optional_text("rack")
+        _check_length("the rack", rack or "", path)
         features = (fields if version >= 5 else kept).mapping("features")
         return cls(
             endpoints=tuple(endpoints),
             timestamp_ms=fields.decimal("timestamp", -1),
-            rack=(fields if version >= 3 else kept).optional_text("rack"),
+            rack=rack,
             jmx_port=fields.integer("jmx_port", -1),
             features={name: _decode_range(name, versions, path) for name, versions in features.items()},
             version=version,
@@ -109,10 +113,17 @@ def _decode_endpoint(text: str, protocols: Mapping[str, Any], path: str) -> Brok
     if match is None or int(match[3]) > 65535:
         raise LayoutError(path, f"{text!r} is not an endpoint; listener://host:port was expected")
     protocol = protocols.get(match[1])
-    if not isinstance(protocol, str):
+    if not isinstance(protocol, str) or protocol.upper() not in _BARE_PROTOCOLS:
         raise LayoutError(path, f"listener_security_protocol_map has no protocol for the listener {match[1]!r}")
     host = match[2].removeprefix("[").removesuffix("]")
-    return BrokerEndpoint(match[1], host, int(match[3]), protocol)
+    _check_length("the host", host, path)
+    _check_length("the name of the listener", match[1], path)
+    return BrokerEndpoint(match[1], host, int(match[3]), protocol.upper())
+
+
+def _check_length(what: str, text: str, path: str) -> None:
+    if len(text.encode()) > TEXT_BYTES_MAX:
+        raise LayoutError(path, f"{what} has more than {TEXT_BYTES_MAX} bytes")
 
 
 def _decode_range(name: str, value: Any, path: str) -> VersionRange:
