@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Any, Self
 
 from barnabas.wire.api_keys import ApiKey
@@ -76,10 +77,28 @@ def create_topic(port: int, name: str, partitions: int, replication_factor: int,
         replication_factor=replication_factor,
         configs=[CreateTopicsRequest.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
     )
+    _create(port, topic)
+
+
+def create_assigned_topic(port: int, name: str, replicas: Sequence[Sequence[int]]) -> None:
+    """As `create_topic`, with the replicas of each partition."""
+    assignments = [
+        CreateTopicsRequest.CreatableReplicaAssignment(partition_index=number, broker_ids=list(each))
+        for number, each in enumerate(replicas)
+    ]
+    _create(
+        port,
+        CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=assignments
+        ),
+    )
+
+
+def _create(port: int, topic: CreateTopicsRequest.CreatableTopic) -> None:
     request = CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
     (result,) = call(controller_port(port), ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, request).topics
     if result.error_code:
-        raise RuntimeError(f"topic {name} was not created: {result.error_code} {result.error_message}")
+        raise RuntimeError(f"topic {topic.name} was not created: {result.error_code} {result.error_message}")
 
 
 def delete_topic(port: int, name: str) -> None:
