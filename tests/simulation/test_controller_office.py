@@ -73,6 +73,44 @@ def test_one_of_three_is_elected_and_the_others_know_it() -> None:
         assert isinstance(timing, Timing)
 
 
+STATS = [
+    *("AutoLeaderBalance", "ControlledShutdown", "ControllerChange", "ControllerShutdown", "IsrChange"),
+    *("LeaderAndIsrResponseReceived", "LeaderElection", "ListPartitionReassignment", "LogDirChange"),
+    *("ManualLeaderBalance", "PartitionReassignment", "TopicChange", "TopicDeletion"),
+    *("TopicUncleanLeaderElectionEnable", "UncleanLeaderElectionEnable", "UpdateFeatures"),
+]
+GAUGES = [
+    *("ActiveBrokerCount", "ActiveControllerCount", "ControllerState", "FencedBrokerCount", "GlobalPartitionCount"),
+    *("GlobalTopicCount", "OfflinePartitionsCount", "PreferredReplicaImbalanceCount"),
+    *("ReplicasIneligibleToDeleteCount", "ReplicasToDeleteCount", "TopicsIneligibleToDeleteCount"),
+    *("TopicsToDeleteCount", "ZkMigrationState"),
+]
+MBEANS = [
+    "type=ControllerChannelManager,name=TotalQueueSize",
+    *(f"type=ControllerEventManager,name={name}" for name in ("EventQueueSize", "EventQueueTimeMs")),
+    *(f"type=ControllerStats,name={name}RateAndTimeMs" for name in STATS),
+    "type=ControllerStats,name=UncleanLeaderElectionsPerSec",
+    *(f"type=KafkaController,name={name}" for name in GAUGES),
+]
+"""What JmxTool names of `kafka.controller:*` at a broker of Apache Kafka 3.9.1, besides those of its channels."""
+
+
+def test_the_metrics_are_those_of_kafkas_controller_and_no_others() -> None:
+    with Simulation(1) as simulation:
+        cluster = Cluster(simulation)
+        active = cluster.elect()
+        simulation.run_for(1.0)
+        channels = [
+            f"type=ControllerChannelManager,name={name},broker-id={broker_id}"
+            for name in ("QueueSize", "RequestRateAndQueueTimeMs")
+            for broker_id in cluster.running
+        ]
+        for broker_id, broker in cluster.running.items():
+            names = sorted(str(name) for name, _ in broker.metrics if name.group == "kafka.controller")
+            expected = [*MBEANS, *channels] if broker_id == active else MBEANS
+            assert names == sorted(f"kafka.controller:{name}" for name in expected)
+
+
 def test_when_the_controller_dies_another_one_takes_over_in_the_next_epoch() -> None:
     with Simulation(2) as simulation:
         cluster = Cluster(simulation)
