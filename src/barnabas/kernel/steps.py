@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -101,6 +101,12 @@ class _Work:
     def __init__(self, steps: Steps[Any], future: asyncio.Future[Any]) -> None:
         self.steps = steps
         self.future = future
+
+
+class RunsSteps(Protocol):
+    """Whoever does steps, as a `StepRunner`."""
+
+    async def run(self, steps: Steps[Result], *, is_urgent: bool = False) -> Result: ...
 
 
 class StepRunner:

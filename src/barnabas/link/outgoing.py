@@ -43,7 +43,7 @@ from barnabas.wire.primitives import Buffer, ProtocolError
 if TYPE_CHECKING:
     import random
 
-    from barnabas.kernel.steps import StepRunner
+    from barnabas.kernel.steps import RunsSteps
     from barnabas.kernel.timers import Timer
     from barnabas.link.connection import LinkContext
     from barnabas.link.login import LinkLogin
@@ -203,7 +203,7 @@ class Outgoing:
         decode = decoding_copy(type(message).SCHEMA.api_key, version)
         return await self._await(encoding(message, version, self._client_id), decode, timeout_ms, _same)
 
-    async def send_in_steps(self, message: Any, version: int, timeout_ms: float, steps: StepRunner) -> Any:
+    async def send_in_steps(self, message: Any, version: int, timeout_ms: float, steps: RunsSteps) -> Any:
         """Like `send`, for a message of many elements, which is encoded in steps; and not before there is a connection,
         since whoever cannot be reached is asked again and again.
         """

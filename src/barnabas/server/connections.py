@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from typing import Any, Final, TypeVar
 
 from barnabas.cluster.image import Node
 from barnabas.config.listeners import SecurityProtocol
-from barnabas.kernel.steps import StepRunner
+from barnabas.kernel.steps import RunsSteps, StepRunner, Steps
 from barnabas.link.connector import Connector
 from barnabas.link.outgoing import Outgoing
 from barnabas.wire.classes import Message
+
+Result = TypeVar("Result")
 
 
 class BrokerLinks:
@@ -27,10 +30,24 @@ PARTITIONS_AT_ONCE: Final = 2_000
 """Requests of more partitions are encoded in steps."""
 
 
+class OneAfterAnother:
+    """Runs long work of several connections in its order, and not in turns, which would have all of it done at its end:
+    the first broker has its request when the second one's is begun, and few large requests are held at a time.
+    """
+
+    def __init__(self, steps: StepRunner) -> None:
+        self._steps = steps
+        self._free = asyncio.Lock()
+
+    async def run(self, steps: Steps[Result], *, is_urgent: bool = False) -> Result:
+        async with self._free:
+            return await self._steps.run(steps, is_urgent=is_urgent)
+
+
 class ControlConnection:
     """A connection to one broker, for a controller. It is `controller.ports.BrokerConnection`."""
 
-    def __init__(self, outgoing: Outgoing, steps: StepRunner) -> None:
+    def __init__(self, outgoing: Outgoing, steps: RunsSteps) -> None:
         self._outgoing = outgoing
         self._steps = steps
 
@@ -62,7 +79,7 @@ class ControlLinks:
 
     def __init__(self, connector: Connector, steps: StepRunner) -> None:
         self._connector = connector
-        self._steps = steps
+        self._steps = OneAfterAnother(steps)
 
     def connect(
         self, broker_id: int, host: str, port: int, listener_name: str, security_protocol: str
