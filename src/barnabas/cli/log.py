@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, cast
 
 import click
 
-from barnabas.cli.connection import CommandError, ExitStatus, exiting, json_option
-
-if TYPE_CHECKING:
-    from barnabas.kernel.host import Files
+from barnabas.cli.connection import ExitStatus, exiting, json_option
 
 
 @click.group(name="log")
@@ -34,30 +30,12 @@ def dump(paths: tuple[str, ...], records: bool, verify: bool, storage_options: s
     exits with 1. PATH may be a URL of remote storage too, of an object, a partition's directory, or of all.
     """
     from barnabas.cli.log_dump import LogDumper
+    from barnabas.cli.log_files import files_at
     from barnabas.cli.log_report import LogReport
 
     with exiting():
         report = LogReport(as_json=as_json)
         for path in paths:
-            files, place = _at(path, storage_options)
+            files, place = files_at(path, storage_options)
             LogDumper(files, report, shows_records=records, verifies=verify).dump(place)
     sys.exit(ExitStatus.FAILED if report.is_damaged else ExitStatus.DONE)
-
-
-def _at(path: str, storage_options: str) -> tuple[Files, str]:
-    """The files that a path is of, and what it is called there. Raises CommandError for a URL that cannot be used."""
-    from barnabas.kernel.real_files import RealFiles
-
-    local = RealFiles()
-    if path.startswith("file://"):
-        return local, path.removeprefix("file://")
-    if "://" not in path:
-        return local, path
-    from barnabas.tiered.storage import StorageConfigError
-    from barnabas.tiered.stored_files import open_url
-
-    try:
-        # It has what looking needs, and nothing that changes anything.
-        return cast("Files", open_url(local, path.rstrip("/"), storage_options)), path
-    except StorageConfigError as error:
-        raise CommandError(str(error)) from None

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.log_files import partition_of, segment_file
 from barnabas.cli.log_report import BatchTotals, LogReport
 from barnabas.kernel.host import Files
 from barnabas.log.directories.checkpoints import CorruptCheckpointError, parse_epochs, parse_offsets
@@ -32,7 +33,6 @@ from barnabas.log.directories.names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     SegmentFileName,
-    parse_partition_directory,
     parse_segment_file,
 )
 from barnabas.log.inspection.batch_inspection import BatchFacts, Damage, inspect_batches, read_batch
@@ -48,10 +48,9 @@ from barnabas.log.inspection.index_inspection import (
     verify_transaction_index,
 )
 from barnabas.log.producers.producer_snapshot import CorruptSnapshotError, parse_snapshot
-from barnabas.tiered.object_names import ObjectKind, parse_object_name, parse_prefix
+from barnabas.tiered.object_names import ObjectKind, parse_prefix
 from barnabas.wire.control_records import ControlRecordType, read_control_record_type
 from barnabas.wire.record_errors import RecordsError
-from barnabas.wire.topics import TopicPartition
 
 SMALL_FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 """The largest checkpoint or snapshot that is read."""
@@ -71,7 +70,7 @@ class LogDumper:
         path = path.rstrip("/") if "://" in path else os.path.normpath(path)
         if not self._files.status(path).is_directory:
             self._dump_file(path)
-        elif _partition_of(os.path.basename(os.path.abspath(path))) is not None:
+        elif partition_of(os.path.basename(os.path.abspath(path))) is not None:
             self._dump_partition(path)
         else:
             self._dump_log_directory(path)
@@ -79,7 +78,7 @@ class LogDumper:
     def _dump_partition(self, path: str) -> None:
         names = self._files.list_directory(path)
         own = [name for name in (PARTITION_METADATA, LEADER_EPOCH_CHECKPOINT) if name in names]
-        segment_files = [name for name in names if _segment_file(name) is not None]
+        segment_files = [name for name in names if segment_file(name) is not None]
         for name in (*own, *sorted(segment_files, key=self._place_in_directory)):
             # What a running broker deletes meanwhile is gone, and nothing is wrong.
             with suppress(FileNotFoundError):
@@ -88,9 +87,7 @@ class LogDumper:
     def _dump_log_directory(self, path: str) -> None:
         names = self._files.list_directory(path)
         own = [name for name in names if name in self._SMALL_FILES]
-        partitions = [
-            name for name in names if _partition_of(name) is not None and self._is_directory(f"{path}/{name}")
-        ]
+        partitions = [name for name in names if partition_of(name) is not None and self._is_directory(f"{path}/{name}")]
         if not own and not partitions:
             raise CommandError(
                 f"{path} is neither a log directory nor a partition directory such as flights-0, and has none of their"
@@ -128,7 +125,7 @@ class LogDumper:
 
     def _dump_file(self, path: str) -> None:
         name = os.path.basename(path)
-        parsed = _segment_file(name)
+        parsed = segment_file(name)
         if parsed is not None and parsed.suffix in self._SEGMENT_FILES:
             self._SEGMENT_FILES[parsed.suffix](self, path, parsed)
         elif name in self._SMALL_FILES:
@@ -144,7 +141,7 @@ class LogDumper:
 
     def _place_in_directory(self, name: str) -> tuple[int, str, int, str]:
         """By segment, or by copy of one, and there in the order of what is shown."""
-        parsed = _segment_file(name)
+        parsed = segment_file(name)
         if parsed is None:
             raise ValueError(f"{name} belongs to no segment")
         suffixes = list(self._SEGMENT_FILES)
@@ -162,7 +159,7 @@ class LogDumper:
     # Files of a segment.
 
     def _show_log(self, path: str, name: SegmentFileName) -> None:
-        partition = _partition_of(os.path.basename(os.path.dirname(os.path.abspath(path))))
+        partition = partition_of(os.path.basename(os.path.dirname(os.path.abspath(path))))
         topic = None if partition is None else partition.topic
         totals = BatchTotals()
         damage: Damage | None = None
@@ -357,17 +354,3 @@ def _entries_only(found: Iterator[IndexEntry | Reserved | Damage], count: int) -
     for _, each in zip(range(count), found, strict=False):
         if not isinstance(each, Reserved | Damage):
             yield each
-
-
-def _segment_file(name: str) -> SegmentFileName | None:
-    """What a file of a segment is, in a log directory or in remote storage; None for others."""
-    found = parse_object_name(name)
-    return parse_segment_file(name) if found is None else SegmentFileName(found[0], found[1].value)
-
-
-def _partition_of(name: str) -> TopicPartition | None:
-    """Whose files are in a directory, by its name; None for one that is no partition's."""
-    remote, local = parse_prefix(name), parse_partition_directory(name)
-    if remote is not None:
-        return remote.topic_partition
-    return None if local is None else local.partition

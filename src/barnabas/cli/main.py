@@ -19,6 +19,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "barnabas.cli.acl",
         "Show and change who may do what.",
     ),
+    "audit": (
+        "barnabas.cli.audit",
+        "Read the logs of brokers in place, check them, and compare replicas.",
+    ),
     "broker": (
         "barnabas.cli.broker",
         "Run one broker from a server.properties file, as Kafka does.",
