@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
@@ -39,6 +39,8 @@ class ReplicaPlace:
     label: str
     place: str
     """As the user named it."""
+    name: str
+    """Of the partition's directory there."""
     storage_options: str
     segments: tuple[SegmentFile, ...]
     high_watermark: int | None
@@ -87,6 +89,18 @@ class _Directory:
     cleaned: dict[TopicPartition, int]
 
 
+def look_again(audited: Audited) -> Audited:
+    """What lies there now: brokers may have been at work since. Raises OSError, and CommandError."""
+    replicas = []
+    for each in audited.replicas:
+        unreadable = Found()  # they were told the first time
+        directory, _ = _directory(each.place, each.storage_options, unreadable)
+        replica, _ = _replica(directory, each.name, audited.partition, each.storage_options, unreadable)
+        if replica is not None:
+            replicas.append(replica)
+    return replace(audited, replicas=tuple(replicas))
+
+
 def find_audited(places: Sequence[str], topics: Iterable[str], storage_options: str) -> Found:
     """Raises OSError, and CommandError for a place that is none, for brokers of two clusters, and where nothing is."""
     found = Found()
@@ -109,7 +123,10 @@ def find_audited(places: Sequence[str], topics: Iterable[str], storage_options: 
                 replicas.setdefault((partition, topic_id), []).append(replica)
     if not replicas and not found.unreadable:
         what = "no partition" if not wanted else f"no partition of {', '.join(sorted(map(printable, wanted)))}"
-        raise CommandError(f"there is {what} in {', '.join(map(printable, places))}", ExitStatus.MISSING)
+        raise CommandError(
+            f"there is {what} in {', '.join(map(printable, places))}: name what log.dirs of the brokers names",
+            ExitStatus.MISSING,
+        )
     found.partitions = [
         Audited(partition, topic_id, tuple(some)) for (partition, topic_id), some in sorted(_joined(replicas).items())
     ]
@@ -167,9 +184,11 @@ def _replica(
     remote, local = parse_prefix(name), parse_partition_directory(name)
     segments: list[SegmentFile] = []
     size_bytes = 0
+    is_cleaned_now = False
     try:
         for each in files.list_directory(path):
             parsed = segment_file(each)
+            is_cleaned_now |= parsed is not None and bool(parsed.state_suffix)
             if parsed is not None and parsed.suffix == LOG_SUFFIX and not parsed.state_suffix:
                 segments.append(SegmentFile(f"{path}/{each}", parsed.offset))
                 size_bytes += files.status(f"{path}/{each}").size_bytes
@@ -186,13 +205,18 @@ def _replica(
         return None, None
     topic_id = remote.topic_id if is_copy and remote is not None else own_id
     segments.sort(key=lambda each: (each.base_offset, each.path))
+    cleaned_to = 0 if is_copy else directory.cleaned.get(partition, 0)
+    if is_cleaned_now and segments:
+        # The checkpoint is written when a log is cleaned as a whole; its last segment never is.
+        cleaned_to = max(cleaned_to, segments[-1].base_offset)
     place = ReplicaPlace(
         f"copies in {directory.place}" if is_copy else directory.label,
         directory.place,
+        name,
         storage_options,
         tuple(segments),
         None if is_copy else directory.watermarks.get(partition, 0),
-        0 if is_copy else directory.cleaned.get(partition, 0),
+        cleaned_to,
         size_bytes,
     )
     return place, None if topic_id is None else str(topic_id)

@@ -6,6 +6,7 @@ leaves nothing behind, and they end when this process does.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Final
 
-from barnabas.cli.audit_places import Audited
+from barnabas.cli.audit_places import Audited, look_again
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import counted, say, size
 from barnabas.log.inspection.replica_comparison import PartitionAudit, audit_partition
@@ -90,8 +91,18 @@ def audit_all(partitions: Sequence[Audited], processes: int | None, *, compares:
 
 
 def audit_one(audited: Audited, passed: Callable[[int], None], *, compares: bool) -> PartitionAudit:
-    """A partition, in this process. Raises CommandError."""
-    return audit_partition([each.opened() for each in audited.replicas], passed, compares=compares)
+    """A partition, in this process. What seems wrong while brokers are at work, as cleaners are, is read once more.
+
+    Raises CommandError.
+    """
+    audit = audit_partition([each.opened() for each in audited.replicas], passed, compares=compares)
+    if not audit.findings.faults:
+        return audit
+    with contextlib.suppress(OSError):
+        now = look_again(audited)
+        if now != audited and len(now.replicas) == len(audited.replicas):
+            return audit_partition([each.opened() for each in now.replicas], lambda _bytes: None, compares=compares)
+    return audit
 
 
 def _in_processes(ordered: Sequence[Audited], count: int, progress: Progress, *, compares: bool) -> Iterator[Result]:

@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas.cli.audit import command
+from barnabas.cli.audit_places import find_audited
+from barnabas.cli.audit_work import audit_one
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.directories.checkpoints import write_offsets
@@ -174,6 +176,19 @@ def test_copies_in_remote_storage_are_held_against_the_brokers_logs(brokers: lis
     assert result.exit_code == 1
     assert "! flights-0 offsets 20 to 21" in result.output
     assert f"copies in {tmp_path}/tier" in result.output
+
+
+def test_what_a_cleaner_does_meanwhile_is_no_fault(brokers: list[Path]) -> None:
+    path = brokers[0] / "flights-0" / f"{0:020d}.log"
+    path.write_bytes(b"".join(batch(at, [at, at]).data for at in (0, 2, 40, 58)))
+    assert audit(*brokers).exit_code == 1
+    cleaning = path.with_suffix(".log.cleaned")
+    cleaning.touch()
+    assert audit(*brokers).exit_code == 0
+    cleaning.unlink()
+    partitions = find_audited(list(map(str, brokers)), ["flights"], "{}").partitions
+    write_offsets(FILES, f"{brokers[0]}/cleaner-offset-checkpoint", {PARTITIONS[0]: 60})
+    assert not audit_one(partitions[0], lambda _bytes: None, compares=True).findings.faults, "it is looked at again"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are found by /proc")
