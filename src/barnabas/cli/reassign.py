@@ -17,7 +17,9 @@ from barnabas.cli.connection import (
     json_option,
     run_with_client,
 )
+from barnabas.cli.measuring import measured_option
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
+from barnabas.cli.profiles import is_on_command_line
 
 if TYPE_CHECKING:
     from barnabas.cli.reassignment_directories import Map
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))?\s*([KMGT]?)(i?)B?(?:/s)?", re.ASCII | re.IGNORECASE)
-_MEASURED_MS_MAX: Final = 3_600_000
 _MOVE_COLUMNS: Final = (
     Column("Topic", "topic"),
     Column("Partition", "partition", is_number=True),
@@ -68,18 +69,6 @@ class SizeOption(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return number_bytes
 
 
-def _duration_ms(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
-    from barnabas.cli.starts import parse_duration_ms
-
-    try:
-        duration_ms = parse_duration_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if duration_ms > _MEASURED_MS_MAX:
-        raise click.BadParameter("an hour is the longest")
-    return duration_ms
-
-
 @click.group(name="reassign")
 def command() -> None:
     """Move partitions to other brokers: plan it, do it, look at it, cancel it."""
@@ -92,14 +81,12 @@ def command() -> None:
     "--topic", "topics", multiple=True, metavar="TOPIC", shell_complete=complete_topics, help="Only this; repeatable."
 )
 @click.option("--throttle", type=SizeOption(), metavar="SIZE", help="Say how long it takes at so many bytes a second.")
+@measured_option("How long to measure what is written to each partition; 0s not to.")
 @click.option(
-    "--measure",
-    "measured_ms",
-    default="5s",
-    show_default=True,
-    metavar="TIME",
-    callback=_duration_ms,
-    help="How long to measure what is written to each partition; 0s not to.",
+    "--from-stats",
+    "statistics",
+    metavar="FILE",
+    help="Take sizes and what is written from what `topic stats --json` has printed, in place of measuring.",
 )
 @click.option(
     "--tolerance",
@@ -118,6 +105,7 @@ def plan(
     topics: tuple[str, ...],
     throttle: int | None,
     measured_ms: int,
+    statistics: str | None,
     tolerance: int,
     save: str | None,
     bootstrap: str,
@@ -131,6 +119,8 @@ def plan(
     onto the broker only, until it has its share. What comes to a broker with several log directories goes into the one
     in which least is. What --json prints is a plan for execute too.
     """
+    if statistics is not None and is_on_command_line(click.get_current_context(), "measured_ms"):
+        raise click.UsageError("--from-stats has what was measured: leave --measure out")
 
     async def body(client: Client) -> None:
         from barnabas.cli.missing import missing_broker, missing_topics
@@ -139,9 +129,11 @@ def plan(
         from barnabas.cli.reassignment_planner import Broker, PlanError, Wish
         from barnabas.cli.reassignment_planner import plan as plan_moves
         from barnabas.cli.reassignment_spread import spread
+        from barnabas.cli.reassignment_statistics import read_statistics, with_statistics
         from barnabas.cli.reassignment_view import look
         from barnabas.client.admin import Admin
 
+        kept = None if statistics is None else read_statistics(statistics)
         for node_id in onto:
             if node_id not in client.cluster.brokers:
                 raise missing_broker(node_id, client.cluster.brokers)
@@ -149,7 +141,9 @@ def plan(
             ongoing = await admin.list_partition_reassignments()
             if ongoing:
                 raise _already_going_on(ongoing)
-            view = await look(client, admin, measured_ms)
+            view = await look(client, admin, measured_ms if kept is None else 0)
+        if kept is not None:
+            view = with_statistics(view, kept, client.cluster.cluster_id)
         missing = [name for name in topics if name not in view.topics]
         if missing:
             raise missing_topics(missing)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli import topic_alter, topic_copy
+from barnabas.cli import topic_alter, topic_copy, topic_stats
 from barnabas.cli.connection import (
     CommandError,
     bootstrap_option,
@@ -21,6 +21,7 @@ from barnabas.cli.connection import (
 )
 from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
+from barnabas.cli.topic_ids import topic_id
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -102,6 +103,7 @@ def command() -> None:
 
 command.add_command(topic_alter.command)
 command.add_command(topic_copy.command)
+command.add_command(topic_stats.command)
 
 
 @command.command(name="list")
@@ -299,13 +301,6 @@ def described(topic: DescribedTopic) -> dict[str, Any]:
             for number, info in topic.info.partitions.items()
         ],
     }
-
-
-def topic_id(topic: TopicInfo) -> str | None:
-    """The id as Kafka writes it; None where brokers tell none."""
-    from barnabas.kernel.ids import ZERO_UUID, Uuid
-
-    return None if topic.topic_id == ZERO_UUID else str(Uuid(topic.topic_id))
 
 
 def replication_factor(topic: TopicInfo) -> int:
