@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli import topic_alter, topic_copy, topic_stats
+from barnabas.cli import topic_alter, topic_copy, topic_export, topic_import, topic_stats
 from barnabas.cli.connection import (
     CommandError,
     bootstrap_option,
@@ -103,6 +103,8 @@ def command() -> None:
 
 command.add_command(topic_alter.command)
 command.add_command(topic_copy.command)
+command.add_command(topic_export.command)
+command.add_command(topic_import.command)
 command.add_command(topic_stats.command)
 
 

@@ -67,7 +67,7 @@ async def configs_to_copy(source: Client, name: str) -> dict[str, str]:
 async def prepare_target(
     target: Client,
     name: str,
-    source: TopicInfo,
+    partitions: int,
     *,
     creates: bool,
     replication_factor: int | None,
@@ -75,13 +75,13 @@ async def prepare_target(
     needed: Sequence[int],
     may_choose: bool,
 ) -> TopicInfo:
-    """Creates the target where that is wanted, checks that it has the partitions that are `needed`, and gives it
-    configs. Raises CommandError; `may_choose` is whether keys could choose partitions instead.
+    """Creates the target, with so many partitions, where that is wanted; checks that it has those that are `needed`,
+    and gives it configs. Raises CommandError; `may_choose` is whether keys could choose partitions instead.
     """
     own = dict(configs)
     async with Admin(target) as admin, BrokerViews(target) as views:
         if creates:
-            new = NewTopic(name, len(source.partitions), replication_factor or -1, own)
+            new = NewTopic(name, partitions, replication_factor or -1, own)
             try:
                 await admin.create_topics([new])
             except KafkaError as error:
@@ -89,7 +89,7 @@ async def prepare_target(
                     raise
             else:
                 await views.wait_until_led([name])
-                say(f"Created topic {printable(name)}: {counted(len(source.partitions), 'partition')}.")
+                say(f"Created topic {printable(name)}: {counted(partitions, 'partition')}.")
                 own = {}
         there = (await require_topics(target, [name]))[name]
         if missing := sorted(set(needed) - set(there.partitions)):

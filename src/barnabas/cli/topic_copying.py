@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, reque
 from barnabas.cli.output import Column, counted, give_up_output, print_json, print_table, printable, say, shown
 from barnabas.cli.pace import Pace, wait_for
 from barnabas.cli.partition_selection import Bounds, find_bounds, find_offsets, find_partitions
+from barnabas.cli.record_source import FromTopic, RecordReader, RecordSource
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.silence import LastWords, Silence, last_words
 from barnabas.cli.starts import Edge, Start
@@ -27,7 +28,6 @@ from barnabas.cli.topic_copy_ends import SameTopic, configs_to_copy, prepare_tar
 from barnabas.cli.topic_copy_offsets import KeptOffsets
 from barnabas.cli.topic_copy_state import CopyState
 from barnabas.client.admin import Admin
-from barnabas.client.consumer import Consumer
 from barnabas.client.errors import (
     ClientError,
     LogTruncationError,
@@ -37,7 +37,7 @@ from barnabas.client.errors import (
 )
 from barnabas.client.producer import Producer
 from barnabas.client.records import ConsumerRecord, ProducerRecord, RecordMetadata
-from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset, ProducerSettings
+from barnabas.client.settings import ProducerSettings
 from barnabas.client.transactional_producer import TRANSACTION_TIMEOUT_MS_DEFAULT as TRANSACTION_TIMEOUT_MS
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.kernel.spoken import spoken_ms
@@ -47,13 +47,11 @@ from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
-    from barnabas.client.cluster import TopicInfo
 
 _POLL_MS: Final = 250.0
 _PIECE_RECORDS: Final = 1_000
 _PIECES_IN_FLIGHT_MAX: Final = 32
 _BATCH_BYTES: Final = 512 * 1024
-_FETCH_BYTES_MAX: Final = 16 * 1024 * 1024
 _SAVED_EVERY_SECONDS: Final = 1.0
 _SHOWN_EVERY_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 5.0
@@ -130,15 +128,15 @@ async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> 
         state.offsets = await kept.read()
         is_resumed = bool(state.offsets)
     starts |= {each: state.offsets[each.partition] for each in partitions if each.partition in state.offsets}
-    _check_not_deleted(starts, bounds, skips_deleted=plan.skips_deleted)
+    check_not_deleted(starts, bounds, skips_deleted=plan.skips_deleted)
     there = await prepare_target(
         target,
         plan.target,
-        info,
+        len(info.partitions),
         creates=plan.creates,
         replication_factor=plan.replication_factor,
         configs=await configs_to_copy(source, plan.source) if plan.copies_configs else {},
-        needed=_needed(plan, info),
+        needed=needed_partitions(plan, info.partitions),
         may_choose=plan.transactional is None,
     )
     state.found_target(there.topic_id.hex(), path)
@@ -147,23 +145,24 @@ async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> 
         if new := [each.partition for each in partitions if each.partition not in state.offsets]:
             say(f"Not copied before, and so from --from on: {counted(len(new), 'partition')} ({shown(new)}).")
     with last_words(source.logger) as words:
-        copying = _Copying(source, target, plan, starts, state, path, kept, words)
+        reading = FromTopic(source, plan.source, info.topic_id, reads_committed=plan.reads_committed)
+        copying = Copying(reading, target, plan, starts, state, path, kept, words)
         await copying.run_and_tell(ends, as_json=as_json)
 
 
-def _needed(plan: Plan, info: TopicInfo) -> Sequence[int]:
+def needed_partitions(plan: Plan, partitions: Iterable[int]) -> Sequence[int]:
     """The partitions that the target must have."""
     if not plan.keeps_partitions and plan.transactional is None:
         return ()
-    return tuple(info.partitions) if plan.numbers is None else plan.numbers
+    return tuple(partitions) if plan.numbers is None else plan.numbers
 
 
-class _Copying:
-    """One consumer and one producer, from their start to their end."""
+class Copying:
+    """What reads and one producer, from their start to their end."""
 
     def __init__(
         self,
-        source: Client,
+        source: RecordSource,
         target: Client,
         plan: Plan,
         starts: Mapping[TopicPartition, int],
@@ -171,22 +170,27 @@ class _Copying:
         path: Path | None,
         kept: KeptOffsets | None,
         words: LastWords,
+        heard: Callable[[TopicPartition, int, RecordMetadata], None] | None = None,
     ) -> None:
+        """`heard` is told where each record is that was acknowledged: its partition and offset in the source, and that
+        in the target.
+        """
         self._source = source
+        self._loop = target.host.loop
+        self._heard = heard
         self._target = target
         self._plan = plan
         self._starts = dict(starts)
         self._state = state
         self._path = path
         self._kept = kept
-        self._committed_at = self._began_at = self._saved_at = self._shown_at = source.host.loop.time()
+        self._committed_at = self._began_at = self._saved_at = self._shown_at = self._loop.time()
         self._kept_at: float | None = None
         """When all positions were committed last."""
         self._opened_at: float | None = None
         """When the present transaction has begun."""
-        self._sources = SameTopic(source, plan.source, bytes.fromhex(state.source_id))
         self._targets = SameTopic(target, plan.target, bytes.fromhex(state.target_id))
-        self._silence = Silence(source.host.loop, words, "no record was copied")
+        self._silence = Silence(self._loop, words, "no record was copied")
         self._sent = 0
         self._ends: dict[TopicPartition, int] = {}
         self._counts = dict.fromkeys(starts, 0)
@@ -195,7 +199,7 @@ class _Copying:
         """All records before these are acknowledged."""
         self._saved: dict[TopicPartition, int] = {}
         self._limit: int | None = None
-        self._pace = Pace(plan.rate, source.host.loop.time)
+        self._pace = Pace(plan.rate, self._loop.time)
 
     async def run_and_tell(self, ends: Mapping[TopicPartition, int] | None, *, as_json: bool) -> None:
         """Copies up to `ends`, or to where the source ends now, or for ever, and prints how far it came."""
@@ -221,17 +225,12 @@ class _Copying:
             request_bytes_max=request_bytes,
             buffer_bytes_max=buffer_bytes_max(request_bytes),
         )
-        consumed = ConsumerSettings(
-            offset_reset=OffsetReset.NONE,
-            isolation=IsolationLevel.READ_COMMITTED if plan.reads_committed else IsolationLevel.READ_UNCOMMITTED,
-            fetch_bytes_max=_FETCH_BYTES_MAX,
-        )
         if plan.transactional is None:
             made: Producer | TransactionalProducer = Producer(self._target, produced)
         else:
             made = TransactionalProducer(self._target, plan.transactional, produced)
             await made.begin()
-        async with Consumer(self._source, consumed) as consumer, made as producer:
+        async with self._source.opened() as consumer, made as producer:
             self._save()
             consumer.assign(self._starts)
             for partition, offset in self._starts.items():
@@ -263,7 +262,7 @@ class _Copying:
             )
             for partition in sorted(self._starts)
         ]
-        seconds = self._source.host.loop.time() - self._began_at
+        seconds = self._loop.time() - self._began_at
         records = sum(self._counts.values())
         if as_json:
             names = [column.name for column in _COLUMNS]
@@ -282,7 +281,7 @@ class _Copying:
 
     # Inside.
 
-    async def _copy(self, consumer: Consumer, producer: Producer | TransactionalProducer) -> None:
+    async def _copy(self, consumer: RecordReader, producer: Producer | TransactionalProducer) -> None:
         follows = self._plan.follows
         left = set() if follows else {each for each, end in self._ends.items() if self._positions[each] < end}
         if not follows:
@@ -306,7 +305,7 @@ class _Copying:
         await self._settle(producer, 0)
 
     def _check_topics(self) -> None:
-        self._sources.check()
+        self._source.check()
         self._targets.check()
 
     async def _wait_for_turn(self, producer: Producer | TransactionalProducer, count: int) -> None:
@@ -319,7 +318,7 @@ class _Copying:
             self._save()
         await wait_for(seconds)
 
-    async def _poll(self, consumer: Consumer) -> list[ConsumerRecord]:
+    async def _poll(self, consumer: RecordReader) -> list[ConsumerRecord]:
         try:
             return await consumer.poll(_POLL_MS, min(_PIECE_RECORDS, self._pace.piece or _PIECE_RECORDS))
         except NoOffsetError as error:
@@ -328,7 +327,7 @@ class _Copying:
         except LogTruncationError as error:
             raise CommandError(f"the source has lost records that were copied: {error}") from error
 
-    async def _find_place(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
+    async def _find_place(self, consumer: RecordReader, partitions: Iterable[TopicPartition]) -> None:
         """Goes on behind what was deleted while it was copied, where that is wanted. Raises CommandError."""
         self._check_topics()
         begins = await consumer.beginning_offsets(partitions)
@@ -337,7 +336,7 @@ class _Copying:
             place = await consumer.position(partition)
             at = {partition: place}
             bounds = {partition: Bounds(begin, max(begin, ends[partition]))}
-            _check_not_deleted(at, bounds, skips_deleted=self._plan.skips_deleted)
+            check_not_deleted(at, bounds, skips_deleted=self._plan.skips_deleted)
             consumer.seek(partition, at[partition])
             self._in_flight.append(_Piece(dict(at)))
             if at[partition] == place:
@@ -347,7 +346,7 @@ class _Copying:
         target, keeps = self._plan.target, self._plan.keeps_partitions
         piece = _Piece()
         self._in_flight.append(piece)
-        self._opened_at = self._opened_at or self._source.host.loop.time()
+        self._opened_at = self._opened_at or self._loop.time()
         for record in records:
             partition = record.partition
             sent = ProducerRecord(
@@ -376,7 +375,7 @@ class _Copying:
     async def _settle(self, producer: Producer | TransactionalProducer, pieces: int) -> None:
         """Waits until at most so many pieces are not acknowledged; or commits all, where that is due."""
         if isinstance(producer, TransactionalProducer):
-            is_due = self._source.host.loop.time() - self._committed_at >= _SAVED_EVERY_SECONDS
+            is_due = self._loop.time() - self._committed_at >= _SAVED_EVERY_SECONDS
             if (self._in_flight and (is_due or len(self._in_flight) > pieces)) or self._is_all_due:
                 await self._commit(producer)
             return
@@ -398,6 +397,9 @@ class _Copying:
             self._look_at_the_clock()
 
     def _count(self, piece: _Piece) -> None:
+        if self._heard is not None:
+            for (partition, offset), outcome in zip(piece.places, piece.outcomes, strict=True):
+                self._heard(partition, offset, outcome.result())
         self._positions |= piece.positions
         for partition, count in piece.counts.items():
             self._counts[partition] += count
@@ -405,11 +407,11 @@ class _Copying:
     @property
     def _is_all_due(self) -> bool:
         """Whether all positions are to be committed, where nothing was sent too."""
-        return self._kept_at is None or self._source.host.loop.time() - self._kept_at >= _KEPT_AGAIN_SECONDS
+        return self._kept_at is None or self._loop.time() - self._kept_at >= _KEPT_AGAIN_SECONDS
 
     async def _commit(self, producer: TransactionalProducer) -> None:
         """All that was sent counts, together with how far the source was read by that."""
-        now = self._source.host.loop.time()
+        now = self._loop.time()
         self._opened_at = self._opened_at or now
         is_all_due = self._is_all_due
         positions = dict(self._positions) if is_all_due else {}
@@ -422,7 +424,7 @@ class _Copying:
             self._count(piece)
         self._in_flight.clear()
         self._opened_at = None
-        self._committed_at = self._source.host.loop.time()
+        self._committed_at = self._loop.time()
         if is_all_due:
             self._kept_at = now
 
@@ -431,7 +433,7 @@ class _Copying:
         if isinstance(error, TransactionFailedError):
             return CommandError(str(error))
         opened_at = self._opened_at
-        if opened_at is not None and self._source.host.loop.time() - opened_at >= TRANSACTION_TIMEOUT_MS / 1_000:
+        if opened_at is not None and self._loop.time() - opened_at >= TRANSACTION_TIMEOUT_MS / 1_000:
             return CommandError(
                 f"a transaction was not committed within {spoken_ms(TRANSACTION_TIMEOUT_MS)}, and was aborted: the "
                 "copy was suspended, or the target did not answer; run it again, and it goes on where it was"
@@ -462,7 +464,7 @@ class _Copying:
         return CommandError(f"{named}{error.detail or error.code.message} ({error.code.name})")
 
     def _look_at_the_clock(self) -> None:
-        now = self._source.host.loop.time()
+        now = self._loop.time()
         self._silence.look((self._sent, sum(self._counts.values())), is_idle=self._plan.follows and not self._in_flight)
         if now - self._saved_at >= _SAVED_EVERY_SECONDS:
             self._saved_at = now
@@ -489,7 +491,7 @@ def _hear(future: asyncio.Future[RecordMetadata]) -> None:
         future.exception()
 
 
-def _check_not_deleted(
+def check_not_deleted(
     starts: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], *, skips_deleted: bool
 ) -> None:
     """Raises CommandError where records of the source are gone that were to be copied; or moves the start."""

@@ -189,7 +189,7 @@ def test_a_log_that_has_become_shorter_is_not_copied_again(
     filled(cluster)
     cluster.create_topic("t")
     looks: list[object] = []
-    look = topic_copying._check_not_deleted
+    look = topic_copying.check_not_deleted
 
     def as_if_it_was_longer(*arguments: Any, **options: Any) -> None:
         if looks:
@@ -198,7 +198,7 @@ def test_a_log_that_has_become_shorter_is_not_copied_again(
             arguments[0][TopicPartition("s", 0)] = 25
         looks.append(arguments)
 
-    monkeypatch.setattr(topic_copying, "_check_not_deleted", as_if_it_was_longer)
+    monkeypatch.setattr(topic_copying, "check_not_deleted", as_if_it_was_longer)
     process = begun(cluster, plan(follows=True, skips_deleted=True))
     assert "lost records" in ended(cluster, process)
     assert values_of(cluster) == []
