@@ -44,6 +44,7 @@ INTEROP := $(VENV)/.interop-installed
 DEMO := $(VENV)/.demo-installed
 FUZZ := $(VENV)/.fuzz-installed
 COVERAGE := $(VENV)/.coverage-installed
+DOCS := $(VENV)/.docs-installed
 COVERAGE_REPORT := .cache/coverage
 # pytest-cov reads where from, and coverage where to.
 export COVERAGE_FILE := $(COVERAGE_REPORT)/data
@@ -77,6 +78,10 @@ $(DEMO): $(BASE) requirements/demo.txt
 
 $(FUZZ): $(TEST) requirements/fuzz.txt
 	@$(PIP) install --no-compile -r requirements/fuzz.txt
+	@touch $@
+
+$(DOCS): $(BASE) requirements/docs.txt
+	@$(PIP) install -r requirements/docs.txt
 	@touch $@
 
 $(COVERAGE): $(TEST) requirements/coverage.txt
@@ -161,12 +166,17 @@ release: lint ## Dated changelog, version, checked archives, commit and tag: mak
 	@if [ -z "$(VERSION)" ]; then echo "Say which: make release VERSION=0.1.0" >&2; exit 1; fi
 	@$(BIN)/python -m tools.release "$(VERSION)"
 
+# Without --quiet, with which MkDocs does not count warnings, and a broken link would pass.
+.PHONY: docs
+docs: $(DOCS) ## The docs as a site in build/site, to be read from disk or any web server; a link or anchor that leads nowhere fails
+	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 .PHONY: stubs
 stubs: $(TEST)
 	@$(BIN)/python -m barnabas.wire.stubs
 
 .PHONY: lint
-lint: $(TEST) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects
+lint: $(TEST) stubs docs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects; links of the docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
