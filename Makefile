@@ -117,6 +117,10 @@ test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink
 test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies and comes back
 	@$(BIN)/pytest tests/browser
 
+.PHONY: test-oci
+test-oci: $(TEST) ## The image of contrib/oci and its compose.yaml, where Debian's buildah, mmdebstrap and root are: built, run, killed
+	@$(BIN)/pytest tests/oci
+
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
