@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from barnabas.kernel.host import Buffer, Files
 from barnabas.kernel.paced_work import PacedWork
 from barnabas.log.cleaner.batch_filter import FilterRules, Kept, LastBatch, filter_batch, filter_legacy_batch
+from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.offset_map import OffsetMap
 from barnabas.log.cleaner.plan import SegmentFacts, group_segments
 from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, scan_keys
@@ -53,6 +54,8 @@ _PLAIN_FIELDS: Final = (
 _OF_TRANSACTIONS: Final = ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL
 _PREFIX_BYTES: Final = 17  # offset, size, leader epoch or CRC-32, magic: the size of a batch is known
 _ENTRIES_PER_LINE: Final = 1000
+_VECTOR_SLOTS_MIN: Final = 200_000
+"""A log of fewer offsets is done before numpy is loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,20 @@ def _compact(files: Files, work: Compaction) -> PacedWork[None]:
 def _map_for(work: Compaction) -> OffsetMap:
     """A short stretch has no more keys than offsets, and needs no more slots than that."""
     offsets = max(work.end_offset - work.first_dirty_offset, 1)
-    return OffsetMap(min(work.entries_max, offsets), min(work.slots, offsets))
+    slots = min(work.slots, offsets)
+    return OffsetMap(min(work.entries_max, offsets), slots, key_table(slots))
+
+
+def key_table(slots: int) -> KeyTable:
+    """The one for so many entries: with numpy where it is installed and worth being loaded."""
+    if slots >= _VECTOR_SLOTS_MIN:
+        try:
+            from barnabas.log.cleaner.vector_key_table import VectorKeyTable
+        except ImportError:
+            pass
+        else:
+            return VectorKeyTable(slots)
+    return PlainKeyTable(slots)
 
 
 def _map_offsets(files: Files, work: Compaction) -> PacedWork[tuple[OffsetMap, bool]]:

@@ -25,7 +25,7 @@ from barnabas.log.cleaner.compaction import (
     read_result,
     remove_cleaned,
 )
-from barnabas.log.cleaner.offset_map import SLOT_BYTES
+from barnabas.log.cleaner.key_tables import SLOT_BYTES
 from barnabas.log.cleaner.plan import CleanableRange, SegmentFacts, cleanable_range
 from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.partition.log_config import LogSettings

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from barnabas.log.cleaner.compaction import key_table
+from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.offset_map import RECORDS_PER_SLOT, OffsetMap
 from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE
+from barnabas.log.cleaner.vector_key_table import Column, VectorKeyTable, key_digests
 
+
+def alike_digests(keys: Sequence[bytes]) -> tuple[Column, Column]:
+    """Digests that differ in few bits of one half or the other."""
+    numbers = np.array([int(key) for key in keys], np.uint64)
+    return (numbers % np.uint64(3)) << np.uint64(62), numbers // np.uint64(3)
+
+
+TABLES: dict[str, Callable[[int], KeyTable]] = {
+    "plain": PlainKeyTable,
+    "vector": VectorKeyTable,
+    "vector, digests alike": lambda slots: VectorKeyTable(slots, alike_digests),
+}
 KEYS = [b"%d" % number for number in range(40)]
 Batch = list[tuple[bytes, int]]
 BATCHES = st.lists(
@@ -19,11 +39,14 @@ def put(offsets: OffsetMap, batch: Batch, last_offset: int) -> bool:
     return offsets.put([key for key, state in batch if state], bytes(state for _, state in batch), last_offset)
 
 
+@pytest.mark.parametrize("kind", TABLES)
 @settings(deadline=None)
 @given(BATCHES, st.integers(1, 60), st.integers(0, 60))
 @example([[(b"0", VALUE), (b"1", VALUE)]], 1, 0)
-def test_equals_a_dictionary_as_far_as_it_reaches(batches: list[Batch], entries_max: int, slots: int) -> None:
-    offsets = OffsetMap(entries_max, slots)
+def test_equals_a_dictionary_as_far_as_it_reaches(
+    kind: str, batches: list[Batch], entries_max: int, slots: int
+) -> None:
+    offsets = OffsetMap(entries_max, slots, TABLES[kind](slots))
     is_complete = all(put(offsets, batch, number) for number, batch in enumerate(batches))
     is_complete = offsets.finish() and is_complete
     reached = offsets.latest_offset + 1
@@ -42,9 +65,10 @@ def test_equals_a_dictionary_as_far_as_it_reaches(batches: list[Batch], entries_
     assert list(offsets.states_without(KEYS, states)) == [*wanted, DROPPED]
 
 
-def test_many_keys_in_many_buckets_stay_within_the_slots() -> None:
+@pytest.mark.parametrize("kind", ["plain", "vector"])
+def test_many_keys_in_many_buckets_stay_within_the_slots(kind: str) -> None:
     slots = 300_000
-    offsets = OffsetMap(slots * 9 // 10, slots)
+    offsets = OffsetMap(slots * 9 // 10, slots, TABLES[kind](slots))
     count = 0
     while offsets.put([b"key-%d" % ((count + each) * 7919 % 200_000) for each in range(1000)], b"\1" * 1000, count):
         count += 1000
@@ -59,17 +83,55 @@ def test_many_keys_in_many_buckets_stay_within_the_slots() -> None:
     )
 
 
-def test_it_is_full_where_keys_or_records_are_too_many() -> None:
-    offsets = OffsetMap(1000, 1100)
+@pytest.mark.parametrize("kind", TABLES)
+def test_it_is_full_where_keys_or_records_are_too_many(kind: str) -> None:
+    offsets = OffsetMap(1000, 1100, TABLES[kind](1100))
     taken = 0
     while offsets.put([b"%d" % number for number in range(taken, taken + 100)], b"\1" * 100, taken + 99):
         taken += 100
     offsets.finish()
     assert offsets.latest_offset + 1 == len(offsets)
     assert 700 < len(offsets) <= 1100
-    few = OffsetMap(100, 100)
+    few = OffsetMap(100, 100, TABLES[kind](100))
     records = 0
-    while few.put([b"a", b"b"], b"\1\1", records + 1):
+    while few.put([b"1", b"2"], b"\1\1", records + 1):
         records += 2
         assert records <= RECORDS_PER_SLOT * 100 + 2
     assert few.latest_offset + 1 == records
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_few_keys_that_repeat_do_not_fill_it(kind: str) -> None:
+    offsets = OffsetMap(100, 110, TABLES[kind](110))
+    for number in range(20):
+        assert offsets.put([b"%d" % (each % 50) for each in range(30)], b"\1" * 30, number * 30 + 29)
+    assert offsets.finish()
+    assert len(offsets) == 30
+
+
+@given(st.lists(st.binary(max_size=80), min_size=1, max_size=30), st.lists(st.binary(max_size=80), max_size=5))
+@example([b"", b"\0", b"\0\0", b"a", b"a\0", b"\0a", b"k" * 64, b"k" * 65, b"k" * 64 + b"\0"], [b"longer" * 20])
+@example([b"abcd", b"abcdefgh"], [b"k" * 63])
+def test_a_key_has_one_digest_whatever_it_comes_with_and_others_have_another(
+    keys: list[bytes], others: list[bytes]
+) -> None:
+    first, second = key_digests(keys + others)
+    found = dict(zip(keys + others, zip(first.tolist(), second.tolist(), strict=True), strict=True))
+    assert len(set(found.values())) == len(set(keys + others))
+    alone_first, alone_second = key_digests(keys)
+    assert [found[key] for key in keys] == list(zip(alone_first.tolist(), alone_second.tolist(), strict=True))
+
+
+def test_every_bit_of_a_digest_depends_on_the_key() -> None:
+    first, second = key_digests([b"key-%09d" % number for number in range(4_000)])
+    for half in (first, second):
+        bits = np.unpackbits(half.view(np.uint8).reshape(len(half), 8), axis=1).mean(axis=0)
+        assert bits.min() > 0.4
+        assert bits.max() < 0.6
+
+
+def test_numpy_is_used_for_long_stretches_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(key_table(1_000_000), VectorKeyTable)
+    assert isinstance(key_table(1_000), PlainKeyTable)
+    monkeypatch.setitem(sys.modules, "barnabas.log.cleaner.vector_key_table", None)
+    assert isinstance(key_table(1_000_000), PlainKeyTable)
