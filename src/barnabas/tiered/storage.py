@@ -13,8 +13,8 @@ import importlib
 import json
 import os
 import posixpath
-from collections.abc import Generator, Iterable
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Protocol
 
 from barnabas.kernel.host import Files
@@ -141,38 +141,69 @@ class FsspecStore:
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         path = self._path(name)
-        self._file_system.makedirs(posixpath.dirname(path), exist_ok=True)
-        with self._file_system.open(path, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+        with _errors_of_storage():
+            self._file_system.makedirs(posixpath.dirname(path), exist_ok=True)
+            file = self._file_system.open(path, "wb")
+            try:
+                for chunk in chunks:
+                    file.write(chunk)
+            except BaseException:
+                _abandon(file)
+                raise
+            file.close()
 
     def read(self, name: str, position: int, size_bytes: int) -> bytes:
-        data: bytes = self._file_system.cat_file(self._path(name), start=position, end=position + size_bytes)
+        with _errors_of_storage():
+            data: bytes = self._file_system.cat_file(self._path(name), start=position, end=position + size_bytes)
         return data
 
     def read_all(self, name: str) -> bytes:
-        data: bytes = self._file_system.cat_file(self._path(name))
+        with _errors_of_storage():
+            data: bytes = self._file_system.cat_file(self._path(name))
         return data
 
     def size(self, name: str) -> int:
-        return int(self._file_system.size(self._path(name)))
+        with _errors_of_storage():
+            return int(self._file_system.size(self._path(name)))
 
     def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            try:
-                self._file_system.rm_file(self._path(name))
-            except FileNotFoundError:
-                continue
+        with _errors_of_storage():
+            for name in names:
+                try:
+                    self._file_system.rm_file(self._path(name))
+                except FileNotFoundError:
+                    continue
 
     def names(self, prefix: str) -> list[str]:
-        try:
-            found = self._file_system.ls(self._path(prefix), detail=False, refresh=True)
-        except FileNotFoundError:
-            return []
+        with _errors_of_storage():
+            try:
+                found = self._file_system.ls(self._path(prefix), detail=False, refresh=True)
+            except FileNotFoundError:
+                return []
         return sorted(posixpath.join(prefix, posixpath.basename(str(path).rstrip("/"))) for path in found)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
+
+
+@contextmanager
+def _errors_of_storage() -> Iterator[None]:
+    """Makes OSErrors of what a package for a storage raises of its own, such as botocore's when nobody answers."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+
+
+def _abandon(file: Any) -> None:
+    """Gives up a file that is written, so that no object comes of it: its end, also as a context manager or as garbage,
+    would complete the object with what there is."""
+    with suppress(Exception):
+        file.discard()
+    with suppress(Exception):
+        file.closed = True
 
 
 def open_store(files: Files, url: str, options: str = "{}") -> RemoteStore:

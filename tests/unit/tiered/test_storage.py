@@ -27,8 +27,11 @@ class MemoryFiles:
         files = self
 
         class Writer:
+            """As fsspec's: its end completes the object, also where the block that wrote it has failed."""
+
             def __init__(self) -> None:
                 self.data = b""
+                self.closed = False
 
             def __enter__(self) -> Self:
                 return self
@@ -36,9 +39,19 @@ class MemoryFiles:
             def write(self, chunk: bytes) -> None:
                 self.data += chunk
 
-            def __exit__(self, kind: object, *_: object) -> None:
-                if kind is None:
+            def discard(self) -> None:
+                self.data = b""
+
+            def close(self) -> None:
+                if not self.closed:
                     files.objects[path] = self.data
+                self.closed = True
+
+            def __exit__(self, *_: object) -> None:
+                self.close()
+
+            def __del__(self) -> None:
+                self.close()
 
         return Writer()
 
@@ -106,6 +119,30 @@ def test_a_write_that_fails_is_not_there(store: RemoteStore) -> None:
         store.read_all("flights-0/a.log")
     assert store.names("flights-0") == []
     store.delete(["flights-0/a.log"])
+
+
+def test_errors_of_a_package_for_a_storage_are_those_of_a_disk() -> None:
+    class NobodyAnswers(Exception):
+        pass
+
+    class DeadFiles:
+        def __getattr__(self, name: str) -> Any:
+            def fail(*_: object, **__: object) -> None:
+                raise NobodyAnswers("could not connect")
+
+            return fail
+
+    store = FsspecStore(DeadFiles(), "bucket")
+    for call in (
+        lambda: store.put("a/b", [b"1"]),
+        lambda: store.read("a/b", 0, 1),
+        lambda: store.read_all("a/b"),
+        lambda: store.size("a/b"),
+        lambda: store.delete(["a/b"]),
+        lambda: store.names("a"),
+    ):
+        with pytest.raises(OSError, match="NobodyAnswers: could not connect"):
+            call()
 
 
 def test_a_file_that_is_shorter_than_it_should_be_is_not_copied(store: RemoteStore, tmp_path: Path) -> None:
