@@ -82,7 +82,7 @@ def decode_prefixed(message_class: type[AnyMessage], buffer: Buffer) -> tuple[in
 
 
 def decode_prefixed_in_steps(message_class: type[AnyMessage], buffer: Buffer) -> Steps[tuple[int, AnyMessage]]:
-    """As `decode_prefixed`, in steps, for messages of many elements; refuses more than `primitives.ELEMENTS_MAX`.
+    """As `decode_prefixed`, in steps, for messages of many elements, however many: they come from our own log.
 
     The buffer must stay as it is until the end.
     """
@@ -90,7 +90,7 @@ def decode_prefixed_in_steps(message_class: type[AnyMessage], buffer: Buffer) ->
     name = message_class.__name__
     _check_version(message_class, readable)
     decode_in_steps = compiler_decode.step_decoder(name, readable)
-    message, position = yield from decode_in_steps(buffer, _VERSION.size, len(buffer))
+    message, position = yield from decode_in_steps(buffer, _VERSION.size, len(buffer), len(buffer))
     _check_left_over(name, readable, len(buffer) - position, leftovers=readable != version)
     return version, message
 

@@ -37,7 +37,8 @@ from barnabas.wire.schema import Field, Fresh
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 Decoder = Callable[[Buffer, int, int], tuple[AnyMessage, int]]
-StepDecoder = Callable[[Buffer, int, int], Steps[tuple[Any, int]]]
+StepDecoder = Callable[..., Steps[tuple[Any, int]]]
+"""As `Decoder`; may be given how many elements are read at most, in place of `primitives.ELEMENTS_MAX`."""
 STEP_ELEMENTS: Final = 1024
 """How many elements of arrays a decoder in steps reads until it yields: about a millisecond's worth."""
 NUMBERS_PER_ELEMENT: Final = 8
@@ -99,7 +100,8 @@ class _Writer:
         out.refer("too_many", _TOO_MANY)
         out.refer("faults", (IndexError, UnicodeDecodeError, struct.error, ProtocolError))
         out.refer("refuse", functools.partial(_refuse, out.message.name, out.version))
-        with out.block("def decode(buffer, position, end):"):
+        room = f", room={primitives.ELEMENTS_MAX}" if self._in_steps else ""
+        with out.block(f"def decode(buffer, position, end{room}):"):
             with out.block("try:"):
                 if self._in_place:
                     out.line("b = buffer")
@@ -111,7 +113,6 @@ class _Writer:
                     out.line("end -= position")
                 if self._in_steps:
                     out.line(f"left = {STEP_ELEMENTS}")
-                    out.line(f"room = {primitives.ELEMENTS_MAX}")
                     with out.block("if False:"):  # a generator, also where there is no array
                         out.line("yield")
                 out.line(f"m = new({out.refer('Message', self._class)})")

@@ -32,8 +32,6 @@ _VALUE_VERSION: Final = 0
 _VERSION_BYTES: Final = 2
 _PARTITIONS_PER_STEP: Final = 1024
 _READ_AT_ONCE_BYTES_MAX: Final = 16_384
-_READ_IN_STEPS_BYTES_MAX: Final = 4 << 20
-"""A decoder in steps refuses what could be in more; such a value, far above `max.message.bytes`, is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ def read_value(value: bytes) -> Transaction:
 
 def read_value_in_steps(value: bytes) -> Steps[Transaction]:
     """As `read_value`; a value of few bytes takes one step."""
-    if not _READ_AT_ONCE_BYTES_MAX < len(value) <= _READ_IN_STEPS_BYTES_MAX:
+    if len(value) <= _READ_AT_ONCE_BYTES_MAX:
         return read_value(value)
     return (yield from _transaction((yield from decode_prefixed_in_steps(TransactionLogValue, value))[1]))
 
@@ -121,7 +119,13 @@ def _transaction(read: TransactionLogValue) -> Steps[Transaction]:
         raise ProtocolError(f"no record has transaction status {read.transaction_status}")
     partitions: set[TopicPartition] = set()
     left = _PARTITIONS_PER_STEP
-    for each_topic in () if state is TransactionState.EMPTY else read.transaction_partitions or ():
+    # Taken out one by one: given back at once, very many topics hold the loop.
+    topics = read.transaction_partitions or []
+    topics.reverse()
+    if state is TransactionState.EMPTY:
+        topics = []
+    while topics:
+        each_topic = topics.pop()
         for start in range(0, len(each_topic.partition_ids), _PARTITIONS_PER_STEP):
             numbers = each_topic.partition_ids[start : start + _PARTITIONS_PER_STEP]
             partitions.update([TopicPartition(each_topic.topic, number) for number in numbers])

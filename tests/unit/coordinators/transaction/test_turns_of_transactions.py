@@ -30,6 +30,7 @@ from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once
 from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.compression_types import NO_COMPRESSION
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.primitives import ELEMENTS_MAX
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import walk_batches
 from barnabas.wire.topics import TopicPartition
@@ -191,6 +192,22 @@ def test_a_large_record_is_made_and_read_in_pieces(per_topic: int) -> None:
         read = stop.value
     assert read == read_value(value) == transaction
     assert pieces > MANY // records._PARTITIONS_PER_STEP
+
+
+def test_the_largest_record_is_read_in_pieces_too() -> None:
+    """Of more elements than a request may have, and more than 4 MiB, as with a large `max.message.bytes`."""
+    count = ELEMENTS_MAX // 2 + 150_000
+    entries = b"".join(b"\0\1t\0\0\0\1" + number.to_bytes(4, "big") for number in range(count))
+    value = b"\0\0" + bytes(14) + b"\1" + count.to_bytes(4, "big") + entries + bytes(16)
+    assert len(value) > 4 << 20
+    read: list[Transaction] = []
+
+    def reading() -> Steps[None]:
+        read.append((yield from read_value_in_steps(value)))
+
+    pieces = sum(1 for _ in reading())
+    assert read[0].partitions == {TopicPartition("t", number) for number in range(count)}
+    assert pieces > 3 * count // 2 // records._PARTITIONS_PER_STEP
 
 
 def test_making_a_large_record_takes_steps_that_do_not_grow_with_it() -> None:
