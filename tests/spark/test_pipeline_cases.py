@@ -164,6 +164,18 @@ def test_a_source_may_refuse_or_leave_out_what_does_not_fit(tester: PipelineTest
             assert (len(ran.rows("by_hour")), ran.counts["records_refused"], ran.dead_letters) == (1, 1, [])
 
 
+def test_settings_of_spark_are_those_of_the_file(tester: PipelineTester, tmp_path: Path) -> None:
+    text = PIPELINE.replace("avg(delay)", "CAST('nonsense' AS INT)")
+    flights = {"flights": [{"carrier": "UA", "time": "2013-01-01T05:00:00Z"}]}
+    with pytest.raises(PipelineError, match="nonsense"):
+        tester.run(written(tmp_path, text), flights)
+    ran = tester.run(written(tmp_path, text + "spark: {spark.sql.ansi.enabled: false}\n"), flights)
+    assert [row["delay"] for row in ran.rows("by_hour")] == [None]
+    # Not all of them can be given to a Spark that runs.
+    with pytest.raises(PipelineError, match=r"spark\.task\.cpus counts from the start of Spark"):
+        tester.run(written(tmp_path, text + "spark: {spark.task.cpus: 1}\n"), flights)
+
+
 def test_a_row_of_a_table_without_a_key_ends_the_run(tester: PipelineTester, tmp_path: Path) -> None:
     given: dict[str, list[dict[str, Any]]] = {
         "airlines": [{"_key": None, "carrier": "UA", "name": "x"}],

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, settings_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, decoded, with_document
 from barnabas.pipelines.state_directory import StateDirectory, spark_path
+from barnabas.pipelines.table_file import TablePlan, changes_text
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -88,12 +89,16 @@ class Runs:
 
     def add(self, rows: Sequence[Row]) -> None:
         """One more batch."""
+        self.give(
+            GivenRecord("", str(row.get("id")).encode(), json.dumps(row).encode(), 0, self._offset + number, 0)
+            for number, row in enumerate(rows)
+        )
+
+    def give(self, records: Iterable[GivenRecord]) -> None:
+        """The same, of records as they are."""
         path = self.records / f"{self._files:06}.json"
         with path.open("w") as file:
-            for row in rows:
-                given = GivenRecord(
-                    "flights", str(row.get("id")).encode(), json.dumps(row).encode(), 0, self._offset, 0
-                )
+            for given in records:
                 file.write(json.dumps(record_line("flights", given)) + "\n")
                 self._offset += 1
         os.utime(path, (1_000_000 + self._files, 1_000_000 + self._files))
@@ -272,6 +277,89 @@ def test_a_table_of_a_catalog_is_named(spark: Any, tmp_path: Path) -> None:
     assert [tuple(each) for each in found] == [(1, "UA")]
 
 
+def test_a_table_of_a_catalog_has_one_state_although_its_snapshots_are_expired_and_one_run(
+    spark: Any, tmp_path: Path
+) -> None:
+    runs = Runs(spark, tmp_path, f"iceberg: ./unused, {APPENDED}")
+    catalog = "spark.sql.catalog.lake_too"
+    settings = {catalog: "org.apache.iceberg.spark.SparkCatalog", f"{catalog}.type": "hadoop"}
+    settings[f"{catalog}.warehouse"] = f"file://{tmp_path}/warehouse"
+    runs.having(
+        f"iceberg: lake_too.db.flights, {APPENDED}",
+        PIPELINE + f"spark: {json.dumps(settings)}\n".translate({ord("{"): "{{", ord("}"): "}}"}),
+    )
+    runs.add([row(1), row(2, "DL")])
+    runs.run()
+    session = spark.newSession()
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    procedures = "lake_too.system"
+    # A compaction, and then only its own snapshot is left.
+    session.sql("INSERT OVERWRITE lake_too.db.flights SELECT * FROM lake_too.db.flights WHERE id < 9").collect()
+    session.sql(
+        f"CALL {procedures}.expire_snapshots(table => 'db.flights', retain_last => 1, "
+        "older_than => TIMESTAMP '2100-01-01 00:00:00')"
+    ).collect()
+    runs.run()
+    state = runs.state.directory
+    state.rename(tmp_path / "state")
+    with pytest.raises(PipelineError, match="holds rows that another state has written"):
+        runs.run()
+    shutil.rmtree(state)
+    (tmp_path / "state").rename(state)
+    # Another run takes the table while this one has it.
+    pipeline, (query,) = runs.pipeline, runs.pipeline.queries
+    (one,), (two,) = (writers_of(pipeline, query, KafkaOptions("unused:1")) for _ in range(2))
+    state_id, _ = runs.state.check_definition(pipeline)
+    frame = session.table("lake_too.db.flights")
+    for writer in (one, two):
+        writer.recover(frame, runs.state, state_id or "")
+    with pytest.raises(PipelineError, match="is written by another run too"):
+        one.write(frame, 1)
+    assert session.table("lake_too.db.flights").count() == 2
+
+
+def test_changes_of_a_database_have_the_key_of_the_record_and_the_order_of_the_records(
+    spark: Any, tmp_path: Path
+) -> None:
+    runs = Runs(spark, tmp_path, f"delta: table, {APPENDED}")
+    plan = TablePlan("flights", "table", "delta", key=("id",), is_of_changes=True)
+    runs.having("", changes_text(plan, [("id", "BIGINT"), ("at", "STRING")], is_wrapped=True))
+
+    def change(op: str, key: object, row: Row | None, place: tuple[int, int, int]) -> GivenRecord:
+        value: Row = {"op": op, "after": None if op == "d" else row, "before": row if op == "d" else None}
+        whole = {"payload": value, "schema": {}}
+        return GivenRecord("", None if key is None else json.dumps(key).encode(), json.dumps(whole).encode(), *place)
+
+    def table() -> list[tuple[Any, ...]]:
+        return sorted(tuple(row) for row in spark.read.format("delta").load(str(tmp_path / "table")).collect())
+
+    # The number of partitions was raised: what came last of key 1 has a lower offset.
+    first = [
+        change("c", {"id": 1}, {"id": 1, "at": "JFK"}, (0, 900, 1)),
+        change("u", None, {"id": 1, "at": "LGA"}, (1, 3, 2)),
+    ]
+    # Whose time is that of its producer, and may be behind within a partition.
+    first += [
+        change("c", None, {"id": 2, "at": "new"}, (2, 6, 1)),
+        change("c", None, {"id": 2, "at": "old"}, (2, 5, 9)),
+    ]
+    runs.give([*first, change("c", None, {"id": 3, "at": "ATL"}, (0, 2, 3))])
+    runs.run()
+    assert table() == [(1, "LGA"), (2, "new"), (3, "ATL")]
+    runs.give(
+        [
+            change("d", {"id": 1}, None, (1, 4, 4)),
+            change("d", {"payload": {"id": 3}, "schema": {}}, {"at": "ATL"}, (1, 5, 4)),
+        ]
+    )
+    runs.run()
+    assert table() == [(2, "new")]
+    runs.give([change("d", None, None, (1, 6, 5))])
+    with pytest.raises(Exception, match="has its key neither in before nor as the key of the record"):
+        runs.run()
+
+
 def varint(number: int) -> bytes:
     """A whole number as Avro writes it."""
     left, written = number << 1 if number >= 0 else (-number << 1) - 1, b""
@@ -284,13 +372,15 @@ def text(value: str) -> bytes:
     return varint(len(value.encode())) + value.encode()
 
 
-def read(spark: Any, directory: Path, source: str, values: Sequence[bytes | None]) -> list[tuple[Any, ...]]:
+def read(
+    spark: Any, directory: Path, source: str, values: Sequence[bytes | None], key: bytes | None = None
+) -> list[tuple[Any, ...]]:
     """For each value whether it fits, and, if so, its columns; by way of a pipeline's file."""
     path = directory / "one.yaml"
     path.write_text(f"name: one\nsources:\n  s: {{topic: t, {source}}}\nsinks: [{{topic: o, from: s}}]\n")
     (found,) = read_pipeline(path).sources
     columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
-    records = [(None, value, "t", 0, offset, None) for offset, value in enumerate(values)]
+    records = [(key, value, "t", 0, offset, None) for offset, value in enumerate(values)]
     rows, decoding = with_document(spark.createDataFrame(records, columns), found)
     kept = [column.alias(name) for name, column in decoding.columns.items()]
     told = rows.select("offset", decoding.fits.alias("fits"), *kept).orderBy("offset").collect()
@@ -367,3 +457,6 @@ def test_a_value_is_taken_as_it_is_and_records_without_one_are_rows_for_who_asks
     assert read(spark, tmp_path, 'format: raw, schema: "v STRING"', values) == [(), ("text",)]
     keeping = 'format: raw, schema: "v STRING", tombstones: keep'
     assert read(spark, tmp_path, keeping, values) == [(), ("text",), (None,)]
+    # Where a row is known by its record's key, those without one are not all of one row.
+    assert read(spark, tmp_path, f"{keeping}, require_key: true", values) == [(), (), ()]
+    assert read(spark, tmp_path, f"{keeping}, require_key: true", values, key=b"k") == [(), ("text",), (None,)]

@@ -48,7 +48,15 @@ def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | No
     java = find_java()
     jars = jars_without_brokers([pipeline], java, say)
     with tempfile.TemporaryDirectory(prefix="barnabas-test-", ignore_cleanup_errors=True) as logs:
-        options = SparkOptions(java, jars, Path(logs), pipeline.name, is_short=True, notes_classes=bool(jars))
+        options = SparkOptions(
+            java,
+            jars,
+            Path(logs),
+            pipeline.name,
+            is_short=True,
+            notes_classes=bool(jars),
+            settings=pipeline.spark,
+        )
         say("starting Spark ...")
         with spark_session(options) as session:
             verdicts = judge(session, pipeline, cases, Path(logs) / LOG_NAME, told)

@@ -69,7 +69,7 @@ def develop(plan: DevPlan) -> None:
     with tempfile.TemporaryDirectory(prefix="barnabas-dev-", ignore_cleanup_errors=True) as directory:
         java = find_java()
         jars = jars_without_brokers([pipeline], java, say)
-        options = SparkOptions(java, jars, Path(directory), pipeline.name, is_short=True)
+        options = SparkOptions(java, jars, Path(directory), pipeline.name, is_short=True, settings=pipeline.spark)
         say("starting Spark ...")
         with spark_session(options) as spark:
             session = DevSession(spark, Path(directory), Path(directory) / LOG_NAME)

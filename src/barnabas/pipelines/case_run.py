@@ -38,7 +38,7 @@ from barnabas.pipelines.parquet_sink import write_hidden
 from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order
 from barnabas.pipelines.progress import Totals, counted, is_finished_batch, progress_of
 from barnabas.pipelines.query_errors import failure_of
-from barnabas.pipelines.session import looking_after_spark
+from barnabas.pipelines.session import apply_settings, looking_after_spark
 from barnabas.pipelines.sources import RECORD_TYPES, decoded, newest_rows, refused_metric
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import spark_path
@@ -130,6 +130,7 @@ def _ran(session: SparkSession, pipeline: Pipeline, case: Case, directory: Path,
     from pyspark.errors import PySparkException
 
     own = session.newSession()
+    apply_settings(own, pipeline)
     # A test has few rows, and each partition of a shuffle would cost a task and a state store of its own.
     own.conf.set("spark.sql.shuffle.partitions", "1")
     # Counts are those of all batches, and of those without records that Spark adds; its default is to keep 100.

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.definition import DeltaSink, IcebergSink, Pipeline, SourceFormat
+from barnabas.pipelines.definition import DeltaSink, IcebergSink, NamedJar, Pipeline, SourceFormat
 from barnabas.pipelines.ivy import Module
 from barnabas.pipelines.jar_sets import SCALA_VERSION, JarSet, cache_root, cached_jars, resolve_jars
 from barnabas.pipelines.java import Java
+from barnabas.pipelines.named_jars import jar_set_of, named_jars
 from barnabas.pipelines.spark_extra import pyspark_version
 
 _CONNECTOR: Final = f"spark-sql-kafka-0-10_{SCALA_VERSION}"
@@ -122,11 +123,14 @@ def jar_sets_of(pipeline: Pipeline) -> tuple[JarSet, ...]:
 
 def jars_without_brokers(pipelines: Sequence[Pipeline], java: Java, say: Callable[[str], None]) -> tuple[Path, ...]:
     """What Spark needs for tests of pipelines, whose sinks are files: the jars of their formats; and the connector
-    where it is there, so that the classes of Spark are those of a run. Raises PipelineError as `resolve_jars` does.
+    where it is there, so that the classes of Spark are those of a run; and the jars that they name.
+
+    Raises PipelineError as `resolve_jars` does.
     """
+    named = _named_jars(pipelines, java, None, say)
     needs_avro = any(source.format is SourceFormat.AVRO for each in pipelines for source in each.sources)
     found = resolve_jars(avro(), java, None, say) if needs_avro else ()
-    return (*cached_connector(), *found)
+    return (*cached_connector(), *found, *named)
 
 
 def jars_of(
@@ -140,4 +144,20 @@ def jars_of(
     found = resolve_connector(java, jars_directory, say, stop)
     for wanted in jar_sets_of(pipeline):
         found += resolve_jars(wanted, java, jars_directory, say, stop)
-    return found
+    return found + _named_jars([pipeline], java, jars_directory, say, stop)
+
+
+def _named_jars(
+    pipelines: Sequence[Pipeline],
+    java: Java,
+    jars_directory: Path | None,
+    say: Callable[[str], None],
+    stop: threading.Event | None = None,
+) -> tuple[Path, ...]:
+    """Those that the pipelines' files name."""
+
+    def resolve(named: NamedJar) -> tuple[Path, ...]:
+        return resolve_jars(jar_set_of(named, _ORGANISATIONS_AT_HAND), java, jars_directory, say, stop)
+
+    found = (jar for each in pipelines for jar in named_jars(each, resolve))
+    return tuple(dict.fromkeys(found))

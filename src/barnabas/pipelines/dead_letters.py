@@ -141,10 +141,11 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
     is_binary = source.format is SourceFormat.AVRO
     not_text = F.lit("the value is not valid UTF-8")
     not_fitting = F.lit(f"the value is not {_FORMS[source.format]} of the schema {source.schema}")
+    reason = not_fitting if is_binary else F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text)
+    if source.requires_key:
+        reason = F.when(F.col("key").isNull(), F.lit("the record has no key")).otherwise(reason)
     ours = {
-        REASON_HEADER: not_fitting
-        if is_binary
-        else F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text),
+        REASON_HEADER: reason,
         TOPIC_HEADER: F.col("topic"),
         PARTITION_HEADER: F.col("partition"),
         OFFSET_HEADER: F.col("offset"),

@@ -165,6 +165,8 @@ class Source:
     allow_data_loss: bool = False
     on_error: OnError = OnError.FAIL
     tombstones: Tombstones = Tombstones.DROP
+    requires_key: bool = False
+    """Whether a record without a key does not fit."""
     framing: Framing = Framing.NONE
     avro_schema: str = ""
     """Of AVRO: the schema that records were written with, as JSON."""
@@ -325,6 +327,15 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedJar:
+    """A jar that the file names: by Maven's coordinates, `group:artifact:version`, or else a file (absolute)."""
+
+    coordinates: str
+    path: Path | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole pipeline. Names are unique without regard to case, as Spark compares them.
 
@@ -343,6 +354,8 @@ class Pipeline:
     state_line: int = 1
     spark: tuple[tuple[str, str], ...] = ()
     """Settings of Spark's session."""
+    jars: tuple[NamedJar, ...] = ()
+    """Jars that Spark needs besides those of formats and sinks."""
 
     @property
     def group_id(self) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.definition import GROUP_PREFIX, DeltaSink
 from barnabas.pipelines.lake_marks import TableMarks
@@ -25,6 +27,8 @@ DELTA_SETTINGS: Final[Mapping[str, str]] = {
 }
 """What a session needs for Delta tables."""
 
+_COMMITS: Final = f"{'[0-9]' * 20}.json"
+_COMMITS_MAX: Final = 1_000
 _WRITER: Final = "spark.databricks.delta.write.txnAppId"
 _BATCH: Final = "spark.databricks.delta.write.txnVersion"
 _TOLD: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -41,6 +45,7 @@ class DeltaTable:
 
     def __init__(self, sink: DeltaSink) -> None:
         self._path = spark_path(sink.directory)
+        self._log = sink.directory / self.log_directory
 
     @property
     def name(self) -> str:
@@ -61,6 +66,17 @@ class DeltaTable:
         ours = {name: version for name, version in transactions.items() if name.startswith(GROUP_PREFIX)}
         return TableMarks(table_id, ours)
 
+    def take(self, session: SparkSession, writer: str, run: str) -> None:
+        """Transaction ids stay, whatever is cleaned up; and a directory has a lock."""
+
+    def told(self, session: SparkSession, writer: str, batch_id: int) -> str:  # noqa: ARG002
+        """The metadata of the commit, by the newest commits of the log, each of which is a file."""
+        for path in sorted(self._log.glob(_COMMITS), reverse=True)[:_COMMITS_MAX]:
+            told = _told_in(path)
+            if told.get("writer") == writer and told.get("batch") == batch_id:
+                return json.dumps(told)
+        return ""
+
     def append(self, rows: DataFrame, writer: str, batch_id: int, told: str) -> None:
         """Adds rows in one commit."""
         options = {"txnAppId": writer, "txnVersion": str(batch_id), "userMetadata": told}
@@ -69,6 +85,16 @@ class DeltaTable:
     def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
         """MERGE has no options: it reads settings of the session, which is the query's own."""
         return _settings(session, {_WRITER: writer, _BATCH: str(batch_id), _TOLD: told})
+
+
+def _told_in(commit: Path) -> dict[str, Any]:
+    """What a pipeline has told with a commit: the file has an action in each line. Empty where it tells nothing."""
+    with contextlib.suppress(OSError, ValueError, AttributeError), commit.open(encoding="utf-8") as actions:
+        for line in actions:
+            if line.startswith('{"commitInfo"'):
+                told = json.loads(json.loads(line)["commitInfo"].get("userMetadata", "{}"))
+                return told if isinstance(told, dict) else {}
+    return {}
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import OnError, Pipeline, PipelineError, Query, ReadMode, Source, TopicSink
 from barnabas.pipelines.plan import check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.query_errors import failure_of
-from barnabas.pipelines.session import looking_after_spark
+from barnabas.pipelines.session import apply_settings, looking_after_spark
 from barnabas.pipelines.sources import decoded, newest_rows, with_document
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import spark_path
@@ -86,7 +86,9 @@ class DevSession:
     def check(self, pipeline: Pipeline) -> None:
         """Has Spark look at the pipeline as a stream. Raises PipelineError, at its line, and SparkEndedError."""
         with looking_after_spark(self._log_path):
-            check_with_spark(pipeline, self._session.newSession())
+            own = self._session.newSession()
+            apply_settings(own, pipeline)
+            check_with_spark(pipeline, own)
 
     def _look(self, pipeline: Pipeline, views: Sequence[str], rows_max: int) -> Look:
         from py4j.protocol import Py4JJavaError
@@ -94,6 +96,7 @@ class DevSession:
 
         began = time.monotonic()
         own = self._session.newSession()
+        apply_settings(own, pipeline)
         for name, value in _SETTINGS.items():
             own.conf.set(name, value)
         view = pipeline.sources[0].name

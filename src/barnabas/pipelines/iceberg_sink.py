@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.pipelines.definition import GROUP_PREFIX, IcebergSink
 from barnabas.pipelines.lake_marks import TableMarks
-from barnabas.pipelines.spark_internals import iceberg_commit_properties, iceberg_summaries
+from barnabas.pipelines.spark_internals import iceberg_commit_properties, iceberg_history
 from barnabas.pipelines.spark_schema import quoted_name
 from barnabas.pipelines.state_directory import spark_path
 
@@ -39,6 +39,7 @@ def _catalog_of(directory: Path) -> str:
 
 WRITER: Final = "barnabas.writer"
 BATCH: Final = "barnabas.batch"
+RUN: Final = "barnabas.run"
 TOLD: Final = "barnabas.told"
 
 
@@ -50,6 +51,7 @@ class IcebergTable:
     log_directory = "metadata"
 
     def __init__(self, sink: IcebergSink) -> None:
+        self._has_lock = sink.directory is not None
         if sink.directory is not None:
             self.name = f"{_catalog_of(sink.directory)}.{quoted_name(sink.directory.name)}"
         else:
@@ -65,12 +67,37 @@ class IcebergTable:
 
     def marks(self, session: SparkSession) -> TableMarks:
         """What the newest snapshot says that a pipeline has made; compactions and the like say nothing."""
-        table_id, summaries, is_whole = iceberg_summaries(session, self.name, WRITER)
-        for summary in summaries:
-            writer = summary.get(WRITER, "")
-            if writer.startswith(GROUP_PREFIX) and summary.get(BATCH, "").isdecimal():
-                return TableMarks(table_id, {writer: int(summary[BATCH])}, is_whole=True)
-        return TableMarks(table_id, {}, is_whole)
+        history = iceberg_history(session, self.name, WRITER, 2)
+        ours = [
+            (summary[WRITER], int(summary[BATCH]))
+            for summary in history.summaries
+            if summary.get(WRITER, "").startswith(GROUP_PREFIX) and summary.get(BATCH, "").isdecimal()
+        ]
+        return TableMarks(
+            history.table_id,
+            dict(ours[:1]),
+            bool(ours) or history.is_whole,
+            owner=history.properties.get(WRITER, ""),
+            run=history.properties.get(RUN, ""),
+            is_doubled=len(ours) > 1 and ours[0] == ours[1],
+        )
+
+    def take(self, session: SparkSession, writer: str, run: str) -> None:
+        """Properties of the table: whose it is, which outlasts its snapshots; and of a table that is no directory, and
+        so has no lock, which run has it.
+        """
+        wanted = {WRITER: writer, **({} if self._has_lock else {RUN: run})}
+        before = iceberg_history(session, self.name, WRITER, 1).properties
+        if any(before.get(name) != value for name, value in wanted.items()):
+            pairs = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+            session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({pairs})")
+
+    def told(self, session: SparkSession, writer: str, batch_id: int) -> str:
+        """By the newest snapshot of the writer."""
+        for summary in iceberg_history(session, self.name, WRITER, 1).summaries:
+            if (summary.get(WRITER), summary.get(BATCH)) == (writer, str(batch_id)):
+                return summary.get(TOLD, "")
+        return ""
 
     def append(self, rows: DataFrame, writer: str, batch_id: int, told: str) -> None:
         """Adds rows in one commit."""

@@ -36,8 +36,8 @@ _WORK_PREFIX: Final = "fetching-"
 class JarSet:
     """What is fetched together: `modules`, and what they need but for organisations and modules that are at hand.
 
-    `title` is how messages call it, `name` that of its directory in the cache; `jars` are (artifact, version) that it
-    cannot do without, a version of digits alone standing for any with this major.
+    `title` is how messages call it, `name` that of its directory in the cache, `size_mb` 0 if nobody knows. `jars` are
+    (artifact, version) that it cannot do without, a version of digits alone standing for any with this major.
     """
 
     title: str
@@ -194,7 +194,8 @@ def _fetch(
     wanted: JarSet, java: Java, directory: Path, say: Callable[[str], None], stop: threading.Event | None
 ) -> None:
     """Rebuilds the cache by one rename, so that it is complete or missing. Only one process runs this for a set."""
-    say(f"fetching {wanted.title} into {directory} (once, {wanted.size_mb} MB) ...")
+    size = f", {wanted.size_mb} MB" if wanted.size_mb else ""
+    say(f"fetching {wanted.title} into {directory} (once{size}) ...")
     prefix = f"{_WORK_PREFIX}{wanted.name}-"
     for left in directory.parent.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)  # of one that was killed

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas.pipelines import cases, file_parts, reading, sink_reading, source_reading
+from barnabas.pipelines import cases, file_parts, named_jars, reading, sink_reading, source_reading
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
     MAX_RECORDS_PER_BATCH_DEFAULT,
@@ -52,6 +52,12 @@ def pipeline_schema() -> Schema:
             "propertyNames": {"pattern": "^spark[.]"},
             "maxProperties": reading.SPARK_SETTINGS_MAX,
             "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
+        "jars": {
+            "description": "Jars for Spark, as drivers of databases: group:artifact:version, or files.",
+            "type": ["string", "array"],
+            "maxItems": named_jars.JARS_MAX,
+            "items": {"type": "string"},
         },
     }
     return {
@@ -130,6 +136,7 @@ def _source() -> Schema:
         "tombstones": _choice(
             "What becomes of a record without a value: no row, or one with _deleted true.", Tombstones
         ),
+        "require_key": {"description": "Whether a record without a key does not fit.", "type": "boolean"},
         "starting": _text("Where the first run begins: earliest, latest, or a time such as 2013-01-01T00:00:00Z."),
         "max_records_per_batch": {
             "description": f"Of all partitions together; {MAX_RECORDS_PER_BATCH_DEFAULT} if left out.",

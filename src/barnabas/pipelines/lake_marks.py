@@ -16,11 +16,18 @@ from barnabas.pipelines.state_directory import BatchesDone
 
 @dataclass(frozen=True, slots=True)
 class TableMarks:
-    """What a table says: its id, the last batch of each writer, and whether its history goes back to its beginning."""
+    """What a table says: its id, the last batch of each writer, and whether its history goes back to its beginning.
+
+    Besides its history: the writer that `owner` names, and the run that took it last; empty where it says neither.
+    `is_doubled`: the commit of a writer before the last one names the same batch.
+    """
 
     table_id: str
     batches: Mapping[str, int]
     is_whole: bool = True
+    owner: str = ""
+    run: str = ""
+    is_doubled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +48,25 @@ def writer_name(pipeline: str, state_id: str, view: str) -> str:
     return f"{GROUP_PREFIX}{pipeline}-{state_id}-{view}"
 
 
+def refuse_other_records(told: str, known: str, batch_id: int) -> None:
+    """Raises TableError where the table's batch of this number, by its fingerprint, has other records than the state's:
+    then two copies of the state were used in turn. A fingerprint that is empty is not known.
+    """
+    if told and known and told != known:
+        raise TableError(
+            f"has a batch {batch_id} of other records than this state's: a copy of the state has written it, and to go "
+            "on would lose rows; go on with the copy that did, or remove both to compute everything again"
+        )
+
+
 def settle(note: TableNote | None, marks: TableMarks, writer: str, done: BatchesDone) -> int:
     """The next batch that the table lacks. Raises TableError where nobody can tell, or where table and state are not of
     one time.
     """
     strangers = sorted(each for each in marks.batches if each != writer)
+    if not strangers and not marks.batches and not marks.is_whole and marks.owner not in {"", writer}:
+        # Its snapshots were expired, so that none names a batch.
+        strangers = [marks.owner]
     if strangers:
         raise TableError(
             f"holds rows that another state has written ({strangers[0]}): remove it to compute everything again, or "

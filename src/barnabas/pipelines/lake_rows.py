@@ -17,6 +17,9 @@ from barnabas.pipelines.spark_schema import JSON_OPTIONS, quoted_name
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+AS_RECORDS: Final = frozenset({PARTITION_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN})
+"""What `newest_by` has to name, in any order, for the last record of a key: offsets of two partitions say nothing."""
+
 ORDER_COLUMN: Final = "_barnabas_order"
 """Where a row's record stands, of rows that come from a source as they are: decides which row of a key is newest."""
 TWO_ROWS: Final = "barnabas-two-rows:"
@@ -54,19 +57,22 @@ def table_columns(frame: DataFrame, sink: LakeSink) -> list[str]:
 
 
 def newest_of_keys(frame: DataFrame, sink: LakeSink) -> DataFrame:
-    """Of each key one row, without ORDER_COLUMN: the greatest `newest_by`, or else the last of its records.
+    """Of each key one row, without ORDER_COLUMN: the greatest `newest_by`, or else, and where that is AS_RECORDS, the
+    last of its records.
 
     The query fails at a key with several rows, not all alike, where neither is known.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
+    if {name.lower() for name in sink.rows.newest_by} == AS_RECORDS:
+        frame = with_order(frame)
     columns = [quoted_name(name) for name in frame.columns if name != ORDER_COLUMN]
     names = {name.lower(): name for name in frame.columns}
     keys = [quoted_name(names[name.lower()]) for name in sink.key]
     row = F.struct(*columns)
     # Under names of their own: a key may be a column that is told by its row, too.
     by = [F.col(key).alias(f"{_PLACE}_{number}") for number, key in enumerate(keys)]
-    if sink.rows.newest_by:
+    if sink.rows.newest_by and ORDER_COLUMN not in frame.columns:
         order = F.struct(*(quoted_name(names[name.lower()]) for name in sink.rows.newest_by))
         found = frame.groupBy(*by).agg(F.max_by(row, order).alias(_ROW))
     elif ORDER_COLUMN in frame.columns:

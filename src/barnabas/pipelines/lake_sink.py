@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
 from barnabas.pipelines.durable_files import sync_directory, sync_new_files, write_json
-from barnabas.pipelines.lake_marks import TableMarks, TableNote, settle, writer_name
+from barnabas.pipelines.lake_marks import TableMarks, TableNote, refuse_other_records, settle, writer_name
 from barnabas.pipelines.lake_rows import newest_of_keys, table_columns
 from barnabas.pipelines.parquet_table import TableError
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
@@ -70,6 +71,14 @@ class LakeTable(Protocol):
         """What the table says of its batches, as of now."""
         ...
 
+    def take(self, session: SparkSession, writer: str, run: str) -> None:
+        """Has the table say whose it is, where its history might not, and which run has it, where no lock can."""
+        ...
+
+    def told(self, session: SparkSession, writer: str, batch_id: int) -> str:
+        """What was told with the commit of a batch of this writer, which is the last; empty if that is gone."""
+        ...
+
     def append(self, rows: DataFrame, writer: str, batch_id: int, told: str) -> None:
         """Adds rows, in one commit that says which batch of whom it is; `told` is kept with it, for people."""
         ...
@@ -88,6 +97,7 @@ class LakeWriter(SinkWriter):
         self._table = table
         self._state: StateDirectory | None = None
         self._writer = ""
+        self._run = secrets.token_hex(8)
         self._next = 0
         self._attempted = -1
         self._began_ns = 0
@@ -164,9 +174,12 @@ class LakeWriter(SinkWriter):
                 session.sql(self._creation(frame))
                 # If there is one it is of a table without a batch that somebody has removed.
                 note = None
+            self._settled(note, self._table.marks(session), done)
+            # Not before: a table of others is left as it is. And what it says afterwards no former run will change.
+            self._table.take(session, self._writer, self._run)
             marks = self._table.marks(session)
             self._next = self._settled(note, marks, done)
-            # Not before: a table of others is left as it is.
+            self._refuse_copy(session, marks, state)
             self._fit(session, frame)
         except PySparkException as error:
             message = f"the {self._table.title} table {self._place} cannot be used: {spark_message(error)}"
@@ -184,7 +197,15 @@ class LakeWriter(SinkWriter):
         if self._has(self._table.marks(session), batch_id):
             return Written(is_computed=False, is_held=True)
         self._began_ns, self._attempted = time.time_ns() - _CLOCK_SLACK_NS, batch_id
-        told = json.dumps({"pipeline": self._pipeline.name, "view": self._sink.from_view, "batch": batch_id})
+        told = json.dumps(
+            {
+                "pipeline": self._pipeline.name,
+                "view": self._sink.from_view,
+                "batch": batch_id,
+                "writer": self._writer,
+                "records": "" if self._state is None else self._state.fingerprint(self._sink.from_view, batch_id),
+            }
+        )
         types = _types(session.table(self._table.name))
         if not self._sink.key:
             rows = frame.select(*_columns(frame, types))
@@ -224,12 +245,38 @@ class LakeWriter(SinkWriter):
                 raise self._pipeline.error(f"{message} directory", self._sink.line) from None
             yield
 
+    def _refuse_doubled(self, marks: TableMarks, batch_id: int) -> None:
+        """Raises PipelineError where two runs have added one batch at the same moment. To replace rows twice by the
+        same ones changes nothing.
+        """
+        if marks.is_doubled and not self._sink.key:
+            raise self._pipeline.error(
+                f"{self._place} has batch {batch_id} twice: two runs added it at the same moment. Stop the other run, "
+                "take the table back by one snapshot (CALL catalog.system.rollback_to_snapshot), and run again",
+                self._sink.line,
+            )
+
     def _settled(self, note: TableNote | None, marks: TableMarks, done: BatchesDone) -> int:
+        self._refuse_doubled(marks, marks.batches.get(self._writer, -1))
         try:
             return settle(note, marks, self._writer, done)
         except TableError as error:
             where = f" (the note is {self._note_path})" if "the note" in str(error) else ""
             raise self._pipeline.error(f"{self._place} {error}{where}", self._sink.line) from error
+
+    def _refuse_copy(self, session: SparkSession, marks: TableMarks, state: StateDirectory) -> None:
+        """Raises PipelineError where a copy of the state has written the last batch, with other records."""
+        batch_id = marks.batches.get(self._writer, -1)
+        known = state.fingerprint(self._sink.from_view, batch_id) if batch_id >= 0 else ""
+        if not known:
+            return
+        try:
+            told = json.loads(self._table.told(session, self._writer, batch_id) or "{}")
+            refuse_other_records(str(told.get("records", "")), known, batch_id)
+        except (ValueError, AttributeError):
+            return  # of a former version, or not ours
+        except TableError as error:
+            raise self._pipeline.error(f"{self._place} {error}", self._sink.line) from error
 
     def _sync_since_note(self) -> None:
         """Brings to the disk how the table was made or got columns, and the commit of a run that was killed behind it.
@@ -249,12 +296,14 @@ class LakeWriter(SinkWriter):
         """
         strangers = [each for each in marks.batches if each != self._writer]
         mark = marks.batches.get(self._writer, -1)
-        if strangers or mark > batch_id or (mark == batch_id and self._attempted != batch_id):
+        is_taken = marks.run not in {"", self._run}
+        if strangers or is_taken or mark > batch_id or (mark == batch_id and self._attempted != batch_id):
             raise self._pipeline.error(
                 f"{self._place} is written by another run too (the last batch is {mark}, {strangers or self._writer}): "
                 "stop that one; a state, or a copy of it, has one run, and a table one pipeline",
                 self._sink.line,
             )
+        self._refuse_doubled(marks, mark)
         if mark < batch_id:
             return False
         self._held, self._next = marks, batch_id + 1

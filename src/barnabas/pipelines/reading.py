@@ -22,6 +22,7 @@ from barnabas.pipelines.definition import (
 )
 from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.file_parts import View, beside, directory_of, refuse_unknown_column
+from barnabas.pipelines.named_jars import jars_named
 from barnabas.pipelines.sink_reading import refuse_sinks_in_the_way, sinks_of
 from barnabas.pipelines.source_reading import SOURCE_KEYS, source_of
 from barnabas.pipelines.sql_steps import SqlError, StepQuery, parse_query, refuse_joins_of_topics
@@ -34,7 +35,7 @@ TRIGGER_MS_MAX: Final = 24 * 3_600_000
 DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
 STATE_ROOT: Final = ".barnabas"
 
-PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark")
+PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars")
 STEP_KEYS: Final = ("name", "sql", "watermark")
 WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 
@@ -88,6 +89,7 @@ def read_pipeline(path: Path) -> Pipeline:
         line=name.line,
         state_line=name.line if state is None else state.line,
         spark=tuple(spark.items()),
+        jars=jars_named(document, path) if "jars" in document else (),
     )
     refuse_sinks_in_the_way(pipeline)
     return pipeline

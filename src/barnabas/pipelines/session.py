@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from barnabas.pipelines.class_archive import ArchiveUse, archive_of, archive_use
-from barnabas.pipelines.definition import PipelineError, SparkEndedError
+from barnabas.pipelines.definition import Pipeline, PipelineError, SparkEndedError
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
 from barnabas.pipelines.spark_extra import pyspark_version
@@ -114,6 +114,21 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         **dict(options.settings),
     }
+
+
+def apply_settings(session: SparkSession, pipeline: Pipeline) -> None:
+    """Gives a session, of a Spark that was perhaps started for another version of the pipeline, the settings of its
+    file. Raises PipelineError for one that Spark takes at its start only, and that it was started without.
+    """
+    from pyspark.errors import PySparkException
+
+    for name, value in pipeline.spark:
+        try:
+            session.conf.set(name, value)
+        except PySparkException:
+            if session.sparkContext.getConf().get(name) != value:
+                message = f"{name} counts from the start of Spark, and this one was started without: start it again"
+                raise pipeline.error(message) from None
 
 
 @contextlib.contextmanager

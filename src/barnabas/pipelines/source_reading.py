@@ -36,12 +36,18 @@ SOURCE_KEYS: Final = (
     "framing",
     "delimiter",
     "tombstones",
+    "require_key",
     "starting",
     "max_records_per_batch",
     "allow_data_loss",
     "on_error",
 )
 
+_NOT_OF_TABLES: Final = {
+    "starting": "a table is read whole when a run starts",
+    "max_records_per_batch": "a table is read whole when a run starts",
+    "require_key": "a record of a table has a key in any case",
+}
 _NOT_IN_CSV: Final = frozenset({"ARRAY", "MAP", "STRUCT", "BINARY", "VARIANT"})
 
 
@@ -53,9 +59,9 @@ def source_of(section: Section, name: str, line: int, path: Path) -> Source:
     avro_schema, columns, schema_line = _schema(section, form, path)
     read = choice_of(section, "read", ReadMode) if "read" in section else ReadMode.STREAM
     if read is ReadMode.TABLE:
-        for key in ("starting", "max_records_per_batch"):
+        for key, why in _NOT_OF_TABLES.items():
             if key in section:
-                message = f"{key} is for streams: a table is read whole when a run starts; take this line out"
+                message = f"{key} is for streams: {why}; take this line out"
                 raise section.error(message, section.keys[key])
     records_max = MAX_RECORDS_PER_BATCH_DEFAULT
     if "max_records_per_batch" in section:
@@ -75,6 +81,7 @@ def source_of(section: Section, name: str, line: int, path: Path) -> Source:
         allow_data_loss="allow_data_loss" in section and section.flag("allow_data_loss"),
         on_error=_on_error(section, read),
         tombstones=_tombstones(section, read, columns),
+        requires_key="require_key" in section and section.flag("require_key"),
         framing=choice_of(section, "framing", Framing) if "framing" in section else Framing.NONE,
         avro_schema=avro_schema,
         delimiter=_delimiter(section) if "delimiter" in section else ",",

@@ -186,7 +186,11 @@ def with_document(records: DataFrame, source: Source) -> tuple[DataFrame, Decodi
     decoding = decoding_of(source, _DECODED, _RAW)
     has_value = F.col("value").isNotNull()
     if source.tombstones is Tombstones.KEEP:
-        return records.select("*", *decoding.prepared), replace(decoding, fits=~has_value | decoding.fits)
+        decoding = replace(decoding, fits=~has_value | decoding.fits)
+    if source.requires_key:
+        decoding = replace(decoding, fits=decoding.fits & F.col("key").isNotNull())
+    if source.tombstones is Tombstones.KEEP:
+        return records.select("*", *decoding.prepared), decoding
     return records.where(has_value).select("*", *decoding.prepared), decoding
 
 

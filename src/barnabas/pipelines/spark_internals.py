@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -87,23 +88,35 @@ def delta_transactions(session: SparkSession, path: str) -> tuple[str, dict[str,
     return str(snapshot.metadata().id()), found
 
 
-def iceberg_summaries(session: SparkSession, name: str, until: str) -> tuple[str, list[dict[str, str]], bool]:
-    """The id of an Iceberg table, and what its snapshots say of themselves, the newest first, up to one that has the
-    property `until`; and whether all were there to the table's beginning, or that one was found.
+@dataclass(frozen=True, slots=True)
+class IcebergHistory:
+    """What an Iceberg table says of itself: its id, its properties, and its snapshots, the newest first.
+
+    `is_whole`: all snapshots were there, to the table's beginning or as far as they were asked for.
     """
+
+    table_id: str
+    properties: Mapping[str, str]
+    summaries: Sequence[Mapping[str, str]]
+    is_whole: bool
+
+
+def iceberg_history(session: SparkSession, name: str, until: str, count: int) -> IcebergHistory:
+    """The history of an Iceberg table, as of now, up to so many snapshots that have the property `until`."""
     table = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
     table.refresh()
     snapshot = table.currentSnapshot()
     found: list[dict[str, str]] = []
+    is_whole = True
     while snapshot is not None:
         found.append(dict(snapshot.summary()))
+        count -= until in found[-1]
         parent = snapshot.parentId()
-        if until in found[-1] or parent is None:
+        if count == 0 or parent is None:
             break
         snapshot = table.snapshot(parent)
-        if snapshot is None:
-            return str(table.uuid().toString()), found, False
-    return str(table.uuid().toString()), found, True
+        is_whole = snapshot is not None
+    return IcebergHistory(str(table.uuid().toString()), dict(table.properties()), found, is_whole)
 
 
 @contextlib.contextmanager

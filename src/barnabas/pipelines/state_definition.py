@@ -77,6 +77,8 @@ def _source(source: Source) -> dict[str, Any]:
     }
     if source.tombstones is not Tombstones.DROP:
         content["tombstones"] = source.tombstones.value
+    if source.requires_key:
+        content["require_key"] = "true"
     if source.framing is not Framing.NONE:
         content["framing"] = source.framing.value
     if source.delimiter != ",":

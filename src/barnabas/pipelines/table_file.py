@@ -13,6 +13,8 @@ from barnabas.pipelines.definition import (
     DELETED_COLUMN,
     KEY_COLUMN,
     OFFSET_COLUMN,
+    PARTITION_COLUMN,
+    TIMESTAMP_COLUMN,
     Column,
     Framing,
     LakeSink,
@@ -28,6 +30,8 @@ from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_na
 SUFFIX: Final = ".table.yaml"
 VIEW: Final = "records"
 CHANGES: Final = "changes"
+_PLACE: Final = (PARTITION_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
+_FLAGS: Final = frozenset({"require_key"})
 _NAME_CHARACTERS_MAX: Final = 90
 _WORDS_OF_YAML: Final = frozenset("null true false yes no on off y n".split())
 
@@ -64,14 +68,14 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
     name = re.sub(r"[^a-zA-Z0-9._-]", "-", plan.topic)[:_NAME_CHARACTERS_MAX] + "-table"
     source = [("topic", plan.topic), *plan.more, schema]
     if plan.is_by_record_key:
-        source.append(("tombstones", "keep"))
+        source += [("tombstones", "keep"), ("require_key", "true")]
     sink = [(plan.kind, plan.table), ("from", VIEW)]
     lines = [
         "# Keeps a table in step with a topic. Written by `barnabas pipeline table`; a pipeline like any other.",
         f"name: {_quoted(name)}",
         "sources:",
         f"  {VIEW}:",
-        *(f"    {key}: {_quoted(value)}" for key, value in source),
+        *(f"    {key}: {value if key in _FLAGS else _quoted(value)}" for key, value in source),
         "sinks:",
         *(f"  {'-' if number == 0 else ' '} {key}: {_quoted(value)}" for number, (key, value) in enumerate(sink)),
     ]
@@ -89,6 +93,12 @@ _NO_OP: Final = (
 )
 
 
+_NO_KEY: Final = (
+    "a record of a row that was deleted has its key neither in before nor as the key of the record: which row "
+    "goes cannot be told. Have the connector write the key (REPLICA IDENTITY of the table, or message.key.columns)"
+)
+
+
 def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrapped: bool) -> str:
     """The file for a topic of Debezium's envelopes of rows with these columns, name and type.
 
@@ -101,13 +111,16 @@ def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrap
     schema = f"payload STRUCT<{inner}>" if is_wrapped else ", ".join(f"{name} {kind}" for name, kind in envelope)
     at = "payload." if is_wrapped else ""
     keys = {name.lower() for name in plan.key}
+    of_record = _key_of_record([column for column in columns if column[0].lower() in keys])
     selected = [
-        f"coalesce({at}after.{quoted_name(name)}, {at}before.{quoted_name(name)}) AS {quoted_name(name)}"
+        f"coalesce({at}after.{quoted_name(name)}, {at}before.{quoted_name(name)}, "
+        f"{', '.join(f'{each}.{quoted_name(name)}' for each in of_record)}, "
+        f"if({at}op = 'd', raise_error('{_NO_KEY}'), NULL)) AS {quoted_name(name)}"
         if name.lower() in keys
         else f"{at}after.{quoted_name(name)} AS {quoted_name(name)}"
         for name, _ in columns
     ]
-    selected += [f"{at}op = 'd' AS {DELETED_COLUMN}", OFFSET_COLUMN]
+    selected += [f"{at}op = 'd' AS {DELETED_COLUMN}", *_PLACE]
     sql = ["SELECT", *(f"  {each}," for each in selected[:-1]), f"  {selected[-1]}"]
     sql += [f"FROM {VIEW}", f"WHERE coalesce({at}op, raise_error('{_NO_OP}')) IN ('c', 'r', 'u', 'd')"]
     text = table_text(replace(plan, key=()), ("schema", schema)).replace(
@@ -116,8 +129,23 @@ def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrap
     before, sinks, behind = text.partition("sinks:\n")
     steps = ["steps:", f"  - name: {CHANGES}", "    sql: |", *(f"      {line}" for line in sql)]
     key = ", ".join(map(_quoted, plan.key))
-    how = f"    key: [{key}]\n    delete: {DELETED_COLUMN}\n    newest_by: {OFFSET_COLUMN}\n"
+    how = f"    key: [{key}]\n    delete: {DELETED_COLUMN}\n    newest_by: [{', '.join(_PLACE)}]\n"
     return before + "\n".join(steps) + "\n" + sinks + behind + how
+
+
+def _key_of_record(columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """What the record's key has of these columns, in both forms that a converter gives it: for a `d` whose `before` is
+    not there, or lacks them.
+    """
+    inner = ", ".join(f"{quoted_name(name)}: {kind}" for name, kind in columns)
+    plain = ", ".join(f"{quoted_name(name)} {kind}" for name, kind in columns)
+    schemas = {"": plain, ".payload": f"payload STRUCT<{inner}>"}
+    return tuple(f"from_json({KEY_COLUMN}, {_in_sql(schema)}){at}" for at, schema in schemas.items())
+
+
+def _in_sql(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def refuse_other_plan(plan: TablePlan, pipeline: Pipeline, schema: str | None = None) -> None:

@@ -127,7 +127,7 @@ class PipelineTester:
             directory = Path(self._open.enter_context(logs))
             java = find_java()
             self._jars = jars_without_brokers([pipeline], java, lambda _: None)
-            options = SparkOptions(java, self._jars, directory, "tests", is_short=True)
+            options = SparkOptions(java, self._jars, directory, "tests", is_short=True, settings=pipeline.spark)
             self._session = self._open.enter_context(spark_session(options))
             self._log_path = directory / LOG_NAME
         elif not set(jars_without_brokers([pipeline], find_java(), lambda _: None)) <= set(self._jars):

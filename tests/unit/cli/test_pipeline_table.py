@@ -56,7 +56,7 @@ def test_a_topic_becomes_a_table_with_the_schema_of_a_sample(ran: list[Path], tm
 def test_a_compacted_topic_becomes_a_table_whose_rows_go_with_their_keys(ran: list[Path]) -> None:
     assert call("flights", "t", "--kind", "iceberg", "--key", "_key", "--partition-by", "carrier").exit_code == 0
     (source,), (sink,) = read_pipeline(ran[0]).sources, read_pipeline(ran[0]).sinks
-    assert source.tombstones is Tombstones.KEEP
+    assert (source.tombstones, source.requires_key) == (Tombstones.KEEP, True)
     assert isinstance(sink, IcebergSink)
     assert sink.key == ("_key",)
     assert (sink.rows.delete, sink.rows.partition_by) == ("_deleted", ("carrier",))
@@ -159,18 +159,23 @@ def test_changes_of_a_database_are_a_table_of_its_rows(
     pipeline = read_pipeline(ran[0])
     (step,), (sink,) = pipeline.steps, pipeline.sinks
     at = "payload." if is_wrapped else ""
-    assert step.sql.split("\n")[1:5] == [
-        f"  coalesce({at}after.`id`, {at}before.`id`) AS `id`,",
+    lines = step.sql.split("\n")
+    assert lines[1].startswith(
+        f"  coalesce({at}after.`id`, {at}before.`id`, from_json(_key, '`id` BIGINT').`id`, from_json("
+    )
+    assert lines[2:7] == [
         f"  {at}after.`from` AS `from`,",
         f"  {at}op = 'd' AS _deleted,",
-        "  _offset",
+        "  _partition,",
+        "  _offset,",
+        "  _timestamp",
     ]
     assert isinstance(sink, DeltaSink)
     assert (sink.from_view, sink.key, sink.rows.delete, sink.rows.newest_by) == (
         "changes",
         ("id",),
         "_deleted",
-        ("_offset",),
+        ("_partition", "_offset", "_timestamp"),
     )
     assert call("flights", "t", "--debezium", "--key", "id").exit_code == 0
     assert "is there already" in call("flights", "t", "--key", "id").output

@@ -17,6 +17,7 @@ from barnabas.pipelines.definition import PipelineError, PipelineMissingError, R
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.spark_extra import pyspark_version
 from tests.support.waiting import wait_until
+from tests.unit.pipelines.pipeline_files import read_flights
 
 SPARK = pyspark_version()
 NAMES = (
@@ -260,3 +261,24 @@ def test_tells_java_of_the_proxies(java: Java, monkeypatch: pytest.MonkeyPatch, 
     assert (
         "-Dhttps.proxyHost=proxy.example -Dhttps.proxyPort=3128 -Dhttp.nonProxyHosts=localhost|*.example" in arguments
     )
+
+
+def test_brings_the_jars_that_a_pipeline_names(java: Java, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "driver.jar").touch()
+    pipeline = read_flights(tmp_path, ("name: delays\n", "name: delays\njars: [org.x:client:1.2, ./driver.jar]\n"))
+    monkeypatch.setenv("ARRIVING", " ".join([*NAMES, "client-1.2.jar", "other-3.jar"]))
+    found = connector.jars_of(pipeline, java, None, lambda _line: None)
+    assert {jar.name for jar in found} == {*NAMES, "client-1.2.jar", "other-3.jar", "driver.jar"}
+    assert tmp_path / "cache" / "barnabas" / "org.x-client-1.2" / "client-1.2.jar" in found
+    assert asked(tmp_path) == 2
+    # They are settings' matter too, which tests and `dev` have.
+    assert tmp_path / "driver.jar" in connector.jars_without_brokers([pipeline], java, lambda _line: None)
+    (tmp_path / "driver.jar").unlink()
+    with pytest.raises(PipelineMissingError, match=r"delays\.yaml:2: the jar \S+driver\.jar does not exist"):
+        connector.jars_of(pipeline, java, None, lambda _line: None)
+    (tmp_path / "driver.jar").touch()
+    monkeypatch.setenv("SAYS", "UNRESOLVED DEPENDENCY: org.x#client;1.2: not found")
+    monkeypatch.setenv("STATUS", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    with pytest.raises(PipelineError, match=r"delays\.yaml:2: org\.x:client:1\.2 .*could not be fetched"):
+        connector.jars_without_brokers([pipeline], java, lambda _line: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,9 @@ class Table:
         self.is_there = False
         self.is_whole = True
         self.table_id = "table"
+        self.owner = self.run = self.commit = ""
+        self.has_run = False
+        self.is_doubled = False
 
     def refused_names(self, names: object) -> list[str]:
         return []
@@ -45,11 +49,22 @@ class Table:
         return self.is_there
 
     def marks(self, session: object) -> TableMarks:
-        return TableMarks(self.table_id, dict(self.batches), self.is_whole)
+        return TableMarks(
+            self.table_id, dict(self.batches), self.is_whole, self.owner, self.run, is_doubled=self.is_doubled
+        )
+
+    def take(self, session: object, writer: str, run: str) -> None:
+        self.owner = writer
+        if self.has_run:
+            self.run = run
+
+    def told(self, session: object, writer: str, batch_id: int) -> str:
+        return self.commit
 
     def append(self, rows: object, writer: str, batch_id: int, told: str) -> None:
         self.rows.append(batch_id)
         self.batches[writer] = batch_id
+        self.commit = told
         self.fails()
 
     def merging(self, *_: object) -> Any:
@@ -241,6 +256,58 @@ def test_another_run_that_writes_the_table_ends_this_one(pipeline: Pipeline, mar
     table.batches = marks
     with pytest.raises(PipelineError, match=r"yaml:33: \S+ is written by another run too .* stop that one"):
         writer.write(frame, 1)
+    assert table.rows == [0]
+
+
+def test_a_table_whose_state_was_removed_is_not_appended_to_though_its_snapshots_are_gone(pipeline: Pipeline) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    begin(pipeline, 0)
+    writer.write(frame, 0)
+    shutil.rmtree(pipeline.state_directory)
+    table.batches, table.is_whole = {}, False
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    with pytest.raises(PipelineError, match=rf"rows that another state has written \({US}\)"):
+        LakeWriter(pipeline, sink, table).recover(Frame(table), StateDirectory(pipeline.state_directory), "two")
+    # A table that is whole, and has no batch, has no rows of that state either.
+    table.is_whole = True
+    LakeWriter(pipeline, sink, table).recover(Frame(table), StateDirectory(pipeline.state_directory), "two")
+    assert table.owner == writer_name("delays", "two", "by_day")
+
+
+def test_a_copy_of_a_state_whose_batch_has_other_records_is_refused(pipeline: Pipeline, tmp_path: Path) -> None:
+    table = Table()
+    writer, frame = recovered(pipeline, table)
+    offsets = StateDirectory(pipeline.state_directory).checkpoint("by_day") / "offsets" / "0"
+    begin(pipeline, 0)
+    offsets.write_text('v1\n{"batchTimestampMs":1}\n{"flights":{"0":10,"1":5}}')
+    writer.write(frame, 0)
+    # Begun anew with the same records, whatever else Spark notes, it is the same batch.
+    offsets.write_text('v1\n{"batchTimestampMs":2}\n{"flights":{"1":5,"0":10}}')
+    recovered(pipeline, table)
+    offsets.write_text('v1\n{"batchTimestampMs":1}\n{"flights":{"0":20,"1":5}}')
+    with pytest.raises(PipelineError, match=r"yaml:33: \S+ has a batch 0 of other records than this state's: a copy"):
+        recovered(pipeline, table)
+    table.commit = "not ours"
+    recovered(pipeline, table)
+
+
+def test_a_run_ends_where_another_one_has_taken_the_table_and_where_both_added_a_batch(pipeline: Pipeline) -> None:
+    table = Table()
+    table.has_run = True
+    first, frame = recovered(pipeline, table)
+    second, _ = recovered(pipeline, table)
+    with pytest.raises(PipelineError, match="is written by another run too"):
+        first.write(frame, 0)
+    assert table.rows == []
+    begin(pipeline, 0)
+    second.write(frame, 0)
+    table.is_doubled = True
+    with pytest.raises(PipelineError, match=r"has batch 0 twice: .*rollback_to_snapshot"):
+        second.write(frame, 1)
+    with pytest.raises(PipelineError, match="has batch 0 twice"):
+        recovered(pipeline, table)
     assert table.rows == [0]
 
 
