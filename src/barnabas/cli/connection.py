@@ -156,14 +156,17 @@ def load_loops() -> None:
     import_loops_without_tls()
 
 
-def ask_cluster(bootstrap: str, body: Callable[[Client], Coroutine[Any, Any, Result]]) -> Result:
-    """What `body` returns with a client that knows the cluster, for commands that go on with it afterwards.
+def ask_cluster(
+    bootstrap: str, body: Callable[[Client], Coroutine[Any, Any, Result]], access: Access | None = None
+) -> Result:
+    """What `body` returns with a client that knows the cluster, for commands that go on with it afterwards. It comes in
+    by `access`, or else as the command was told.
 
     Call it within `exiting`, which has words for what it raises.
     """
 
     async def on_host(host: RealHost) -> Result:
-        async with _client(host, bootstrap) as client:
+        async with _client(host, bootstrap) if access is None else _connected(host, bootstrap, access) as client:
             return await body(client)
 
     return _run(on_host)

@@ -24,13 +24,13 @@ from barnabas.cli.connection import (
     CommandError,
     ExitStatus,
     addresses_option,
-    ask_cluster,
     bootstrap_option,
     exiting,
     json_option,
     run_with_client,
 )
 from barnabas.cli.output import counted, printable, say
+from barnabas.cli.pipeline_cluster import ask_cluster_of, bootstrap_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -88,7 +88,7 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
         from barnabas.pipelines.lost_records import refuse_lost_records
         from barnabas.pipelines.state_directory import StateDirectory
 
-        pipeline = _checked_before_spark(path, bootstrap)
+        pipeline, bootstrap = _checked_before_spark(path, bootstrap)
         refuse_lost_records(pipeline, StateDirectory(pipeline.state_directory), bootstrap)
         if not no_spark:
             with interrupted_by_signals():
@@ -295,7 +295,8 @@ def status(path: Path, bootstrap: str, as_json: bool) -> None:
         from barnabas.pipelines.spark_extra import require_spark_extra
 
         require_spark_extra()
-        show_status(read_pipeline(path), bootstrap, as_json)
+        pipeline = read_pipeline(path)
+        show_status(pipeline, bootstrap_of(pipeline, bootstrap), as_json)
     sys.exit(ExitStatus.DONE)
 
 
@@ -334,8 +335,8 @@ def _exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[No
             raise CommandError(str(error)) from error
 
 
-def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
-    """The pipeline, once all that can be known before Spark starts is right."""
+def _checked_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
+    """The pipeline, once all that can be known before Spark starts is right, and its brokers."""
     from barnabas.client.admin import Admin
     from barnabas.pipelines.advice import advice_on
     from barnabas.pipelines.cluster_check import check_cluster
@@ -347,6 +348,7 @@ def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
 
     require_spark_extra()
     pipeline = read_pipeline(path)
+    bootstrap = bootstrap_of(pipeline, bootstrap)
     for line in advice_on(pipeline):
         say(f"warning: {line}")
     check_directories(pipeline)
@@ -357,15 +359,15 @@ def _checked_before_spark(path: Path, bootstrap: str) -> Pipeline:
             identity = await identity_of(pipeline, client.cluster.cluster_id, admin)
         StateDirectory(pipeline.state_directory).check_identity(pipeline, identity)
 
-    ask_cluster(bootstrap, topics)
-    return pipeline
+    ask_cluster_of(pipeline, bootstrap, topics)
+    return pipeline, bootstrap
 
 
 def _run(
     path: Path, bootstrap: str, jars_directory: Path | None, *, once: bool, as_json: bool, stores: bool
 ) -> RunSummary:
     """Checks and runs the pipeline of a file; with `stores` Spark's classes are stored after a run that ends well."""
-    pipeline = _checked_before_spark(path, bootstrap)
+    pipeline, bootstrap = _checked_before_spark(path, bootstrap)
 
     from barnabas.cli.pipeline_progress import open_progress
     from barnabas.pipelines.runner import RunOptions, run_pipeline

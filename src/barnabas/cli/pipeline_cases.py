@@ -42,6 +42,7 @@ def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | No
 
     from barnabas.pipelines.class_archive import CLASSES_NAME, archive_of, make_archive
     from barnabas.pipelines.connector import jars_without_brokers
+    from barnabas.pipelines.file_secrets import spark_settings_of_file
     from barnabas.pipelines.java import find_java
 
     # The connector is not needed, but with it the classes of Spark are those of a run, which are stored once.
@@ -55,7 +56,7 @@ def run_tests(path: Path, tests: Path | None, only: str | None, junit: Path | No
             pipeline.name,
             is_short=True,
             notes_classes=bool(jars),
-            settings=pipeline.spark,
+            settings=spark_settings_of_file(pipeline),
         )
         say("starting Spark ...")
         with spark_session(options) as session:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from barnabas.cli.connection import CommandError, ask_cluster
+from barnabas.cli.connection import CommandError
 from barnabas.cli.output import Column, counted, print_table, printable, say
+from barnabas.cli.pipeline_cluster import ask_cluster_of, bootstrap_of
 from barnabas.cli.required_topics import require_topics
 from barnabas.client.consumer import Consumer
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
@@ -59,6 +60,7 @@ def develop(plan: DevPlan) -> None:
     """
     from barnabas.pipelines.connector import jars_without_brokers
     from barnabas.pipelines.dev_session import DevSession
+    from barnabas.pipelines.file_secrets import spark_settings_of_file
     from barnabas.pipelines.java import find_java
     from barnabas.pipelines.jvm import LOG_NAME
     from barnabas.pipelines.session import SparkOptions, spark_session
@@ -69,7 +71,9 @@ def develop(plan: DevPlan) -> None:
     with tempfile.TemporaryDirectory(prefix="barnabas-dev-", ignore_cleanup_errors=True) as directory:
         java = find_java()
         jars = jars_without_brokers([pipeline], java, say)
-        options = SparkOptions(java, jars, Path(directory), pipeline.name, is_short=True, settings=pipeline.spark)
+        options = SparkOptions(
+            java, jars, Path(directory), pipeline.name, is_short=True, settings=spark_settings_of_file(pipeline)
+        )
         say("starting Spark ...")
         with spark_session(options) as spark:
             session = DevSession(spark, Path(directory), Path(directory) / LOG_NAME)
@@ -161,7 +165,7 @@ def _samples(plan: DevPlan, pipeline: Pipeline, known: frozenset[str]) -> dict[s
             for topic, source in wanted.items()
         }
 
-    found = ask_cluster(plan.bootstrap, read)
+    found = ask_cluster_of(pipeline, bootstrap_of(pipeline, plan.bootstrap), read)
     for topic, records in found.items():
         say(f"topic {topic}: {counted(len(records), 'record')} as a sample")
     return found

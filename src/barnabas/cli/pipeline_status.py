@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import ask_cluster
 from barnabas.cli.output import Column, Mark, Marked, print_fields, print_json, print_table, say
+from barnabas.cli.pipeline_cluster import ask_cluster_of
 from barnabas.pipelines.advice import views_behind
 from barnabas.pipelines.definition import Pipeline, ReadMode
 from barnabas.pipelines.state_directory import merged_offsets
@@ -97,7 +97,7 @@ class TopicPosition:
 
 
 def show_status(pipeline: Pipeline, bootstrap: str, as_json: bool) -> None:
-    """Prints it. Without the cluster too, the lag left out; what `ask_cluster` raised comes afterwards then."""
+    """Prints it. Without the cluster too, the lag left out; what `ask_cluster_of` raised comes afterwards then."""
     status = read_status(pipeline)
 
     async def ask(client: Client) -> tuple[TopicPosition, ...]:
@@ -108,7 +108,7 @@ def show_status(pipeline: Pipeline, bootstrap: str, as_json: bool) -> None:
 
     topics: tuple[TopicPosition, ...] | None = None
     try:
-        topics = ask_cluster(bootstrap, ask)
+        topics = ask_cluster_of(pipeline, bootstrap, ask)
     finally:
         if as_json:
             print_json(described(pipeline, status, topics))

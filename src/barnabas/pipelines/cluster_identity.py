@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientError
-from barnabas.client.settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, run
+from barnabas.pipelines.cluster_access import client_settings
 from barnabas.pipelines.definition import Pipeline, PipelineUnreachableError, ReadMode, TopicSink
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.primitives import ZERO_UUID
@@ -61,10 +61,10 @@ async def identity_of(pipeline: Pipeline, cluster_id: str | None, catalogue: Ide
 
 def read_identity(pipeline: Pipeline, bootstrap_servers: str) -> ClusterIdentity:
     """Asks the cluster, within half a minute. Raises PipelineUnreachableError when no answer comes."""
-    servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
+    settings = client_settings(pipeline, bootstrap_servers)
 
     async def ask(host: RealHost) -> ClusterIdentity:
-        client = Client(host, ClientSettings(bootstrap_servers=servers, client_id=pipeline.group_id), _LOGGER)
+        client = Client(host, settings, _LOGGER)
         try:
             await client.start(_TIMEOUT_MS)
             async with Admin(client) as admin:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientError
-from barnabas.client.settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.pipelines.advice import views_behind
 from barnabas.pipelines.batch_offsets import BatchRange, batch_range
+from barnabas.pipelines.cluster_access import client_settings
 from barnabas.pipelines.definition import (
     OnError,
     Pipeline,
@@ -179,10 +179,10 @@ def make_letters_topic(pipeline: Pipeline, source: Source, bootstrap_servers: st
     PipelineError when it may not be made.
     """
     topic = pipeline.letters_topic
-    servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
+    settings = client_settings(pipeline, bootstrap_servers)
 
     async def make(host: RealHost) -> None:
-        client = Client(host, ClientSettings(bootstrap_servers=servers, client_id=pipeline.group_id), _LOGGER)
+        client = Client(host, settings, _LOGGER)
         try:
             await client.start(_TIMEOUT_MS)
             async with Admin(client) as admin:

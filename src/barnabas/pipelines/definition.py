@@ -336,6 +336,17 @@ class NamedJar:
 
 
 @dataclass(frozen=True, slots=True)
+class Cluster:
+    """The brokers, empty where the file does not say, and keys of Kafka's clients as the file has them: secrets are
+    named there (`file_secrets`).
+    """
+
+    bootstrap_servers: str = ""
+    properties: tuple[tuple[str, str], ...] = ()
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole pipeline. Names are unique without regard to case, as Spark compares them.
 
@@ -354,6 +365,7 @@ class Pipeline:
     state_line: int = 1
     spark: tuple[tuple[str, str], ...] = ()
     """Settings of Spark's session."""
+    cluster: Cluster = Cluster()
     jars: tuple[NamedJar, ...] = ()
     """Jars that Spark needs besides those of formats and sinks."""
 

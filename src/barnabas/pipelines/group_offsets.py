@@ -10,8 +10,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from barnabas.client.access import Access
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientError
@@ -32,6 +33,8 @@ _CLOSE_SECONDS_MAX = 15.0
 
 Offsets = Mapping[str, Mapping[int, int]]
 
+_NOBODY: Final = Access()
+
 
 class GroupOffsets:
     """Commits the newest offsets that it is given, on its own thread and loop; `committing` makes one.
@@ -39,10 +42,14 @@ class GroupOffsets:
     Offsets that could not be committed are tried again with the next batch, and once more at the end.
     """
 
-    def __init__(self, group_id: str, bootstrap_servers: str, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, group_id: str, bootstrap_servers: str, warn: Callable[[str], None], access: Access = _NOBODY
+    ) -> None:
         self._group_id = group_id
         servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
-        self._settings = ClientSettings(bootstrap_servers=servers, client_id=group_id)
+        self._settings = ClientSettings(
+            bootstrap_servers=servers, client_id=group_id, login=access.login, tls=access.tls
+        )
         self._warn = warn
         self._lock = threading.Lock()
         self._offsets: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -138,9 +145,11 @@ class GroupOffsets:
 
 
 @contextlib.contextmanager
-def committing(group_id: str, bootstrap_servers: str, warn: Callable[[str], None]) -> Iterator[GroupOffsets]:
+def committing(
+    group_id: str, bootstrap_servers: str, warn: Callable[[str], None], access: Access = _NOBODY
+) -> Iterator[GroupOffsets]:
     """A GroupOffsets for the time of a run."""
-    offsets = GroupOffsets(group_id, bootstrap_servers, warn)
+    offsets = GroupOffsets(group_id, bootstrap_servers, warn, access)
     offsets.start()
     try:
         yield offsets

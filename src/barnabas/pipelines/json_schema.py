@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from barnabas.pipelines import cases, file_parts, named_jars, reading, sink_reading, source_reading
+from barnabas.pipelines.cluster_access import CLUSTER_KEYS, SECRET_KEYS
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
     MAX_RECORDS_PER_BATCH_DEFAULT,
@@ -52,6 +53,15 @@ def pipeline_schema() -> Schema:
             "propertyNames": {"pattern": "^spark[.]"},
             "maxProperties": reading.SPARK_SETTINGS_MAX,
             "additionalProperties": {"type": ["string", "number", "boolean"]},
+        },
+        "cluster": {
+            "description": "The brokers and how to come in there: keys of Kafka's clients, secrets by ${env:NAME}.",
+            "type": "object",
+            "properties": {
+                key: {"type": "string", **({"pattern": "[$][{](env|file):"} if key in SECRET_KEYS else {})}
+                for key in CLUSTER_KEYS
+            },
+            "additionalProperties": False,
         },
         "jars": {
             "description": "Jars for Spark, as drivers of databases: group:artifact:version, or files.",

@@ -14,9 +14,9 @@ from typing import Any
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientError
-from barnabas.client.settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.pipelines.advice import views_behind
+from barnabas.pipelines.cluster_access import client_settings
 from barnabas.pipelines.definition import Pipeline, PipelineUnreachableError, ReadMode, Source
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.wire.errors import KafkaError
@@ -35,11 +35,11 @@ def read_beginnings(pipeline: Pipeline, bootstrap_servers: str, topics: Iterable
     """The first offset of each partition, by topic. Asks the cluster, within half a minute for each question; raises
     PipelineUnreachableError when no answer comes.
     """
-    servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
+    settings = client_settings(pipeline, bootstrap_servers)
     wanted = sorted(set(topics))
 
     async def ask(host: RealHost) -> Offsets:
-        client = Client(host, ClientSettings(bootstrap_servers=servers, client_id=pipeline.group_id), _LOGGER)
+        client = Client(host, settings, _LOGGER)
         try:
             await client.start(_TIMEOUT_MS)
             async with Admin(client) as admin:

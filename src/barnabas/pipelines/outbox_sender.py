@@ -26,12 +26,13 @@ from barnabas.client.errors import (
 from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.retrying import is_retriable
-from barnabas.client.settings import ClientSettings, ProducerSettings
+from barnabas.client.settings import ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
+from barnabas.pipelines.cluster_access import client_settings
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
 from barnabas.pipelines.outbox import Sent
 from barnabas.pipelines.sources import ROW_BYTES_MAX
@@ -129,12 +130,8 @@ class OutboxSenders:
         self.pipeline = pipeline
         self._stop = stop
         self.group_id = f"{pipeline.group_id}-{state_id}"
-        servers = tuple(server.strip() for server in bootstrap_servers.split(",") if server.strip())
-        self._settings = ClientSettings(
-            bootstrap_servers=servers,
-            client_id=pipeline.group_id,
-            request_timeout_ms=_REQUEST_MS_MAX,
-            api_timeout_ms=_ANSWER_MS_MAX,
+        self._settings = client_settings(
+            pipeline, bootstrap_servers, request_timeout_ms=_REQUEST_MS_MAX, api_timeout_ms=_ANSWER_MS_MAX
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None

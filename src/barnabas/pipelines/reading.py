@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from barnabas.pipelines.cluster_access import cluster_of
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
     PIPELINE_NAME,
     RECORD_COLUMNS,
+    Cluster,
     Pipeline,
     ReadMode,
     Source,
@@ -35,7 +37,7 @@ TRIGGER_MS_MAX: Final = 24 * 3_600_000
 DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
 STATE_ROOT: Final = ".barnabas"
 
-PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars")
+PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars", "cluster")
 STEP_KEYS: Final = ("name", "sql", "watermark")
 WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 
@@ -89,6 +91,7 @@ def read_pipeline(path: Path) -> Pipeline:
         line=name.line,
         state_line=name.line if state is None else state.line,
         spark=tuple(spark.items()),
+        cluster=cluster_of(document) if "cluster" in document else Cluster(),
         jars=jars_named(document, path) if "jars" in document else (),
     )
     refuse_sinks_in_the_way(pipeline)

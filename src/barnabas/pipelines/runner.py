@@ -7,10 +7,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas.pipelines.cluster_access import access_of_pipeline, open_options, spark_access
 from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import jars_of
 from barnabas.pipelines.dead_letters import LetterWriter, letter_sources
@@ -73,6 +74,8 @@ class RunOptions:
     once: bool
     jars_directory: Path | None = None
     notes_classes: bool = False
+    access: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """How Spark comes in at the brokers: options of its connector. A run makes them of the pipeline's `cluster`."""
 
 
 def run_pipeline(
@@ -102,9 +105,10 @@ def run_pipeline_in(
 
     def run(state: StateDirectory) -> RunSummary:
         began = time.monotonic()
+        known = replace(options, access=open_options(pipeline))
         try:
             with _taken_state(pipeline, options, progress, stop, state) as outboxes:
-                return _run_in(session, pipeline, options, progress, stop, state, outboxes, began)
+                return _run_in(session, pipeline, known, progress, stop, state, outboxes, began)
         except RunStopped:
             return _stopped(pipeline, began)
 
@@ -137,7 +141,8 @@ def _run(
 ) -> RunSummary:
     began = time.monotonic()
     try:
-        with _taken_state(pipeline, options, progress, stop, state) as outboxes:
+        with _taken_state(pipeline, options, progress, stop, state) as outboxes, spark_access(pipeline) as access:
+            options = replace(options, access=access.options)
             java = find_java()
             jars = jars_of(pipeline, java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
@@ -147,7 +152,7 @@ def _run(
                 jars,
                 state.log_directory,
                 pipeline.name,
-                kept_open,
+                (*kept_open, *access.descriptors),
                 notes_classes=options.notes_classes,
                 settings=tuple(settings_of(pipeline).items()),
             )
@@ -283,7 +288,7 @@ class PipelineRun:
         self._state = state
         self._session = session
         self._state_id = state.check_definition(pipeline)[0] or ""
-        self._kafka = KafkaOptions(options.bootstrap_servers)
+        self._kafka = KafkaOptions(options.bootstrap_servers, options.access)
         self._queries: dict[str, _RunningQuery] = {}
         self._tables: list[tuple[Source, DataFrame]] = []
         self._events = QueryEvents()
@@ -333,7 +338,8 @@ class PipelineRun:
         self._refuse_to_go_on()
         self._session.streams.addListener(self._events.listener())
         self._progress.said(f"ready after {time.monotonic() - began:.1f} s; {self._what_runs()}")
-        with committing(self._pipeline.group_id, self._options.bootstrap_servers, self._lines.put) as group:
+        access = access_of_pipeline(self._pipeline)
+        with committing(self._pipeline.group_id, self._options.bootstrap_servers, self._lines.put, access) as group:
             self._commit(group)
             self._refuse_other_topics()
             try:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.pipelines.class_archive import ArchiveUse, archive_of, archive_use
 from barnabas.pipelines.definition import Pipeline, PipelineError, SparkEndedError
+from barnabas.pipelines.file_secrets import spark_settings_of_file
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
 from barnabas.pipelines.spark_extra import pyspark_version
@@ -35,6 +36,8 @@ _TASK_ATTEMPTS_MAX = 3
 # Spark asks the brokers so often for new records when a query has no trigger; its default is 10 ms.
 _POLLING_DELAY_MS = 100
 _STOP_TIMEOUT_SECONDS = 10
+HIDDEN_NAMES = "(?i)secret|password|token|access[.]?key|credential|jaas|keystore[.]key"
+"""Which settings and options Spark shows without their values, in logs, events and on its pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,8 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         # A batch that is cut short is interrupted first; what does not heed that ends with the process.
         "spark.sql.streaming.stopTimeout": f"{_STOP_TIMEOUT_SECONDS}s",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.redaction.regex": HIDDEN_NAMES,
+        "spark.sql.redaction.options.regex": f"{HIDDEN_NAMES}|(?i)url",
         **dict(options.settings),
     }
 
@@ -122,7 +127,7 @@ def apply_settings(session: SparkSession, pipeline: Pipeline) -> None:
     """
     from pyspark.errors import PySparkException
 
-    for name, value in pipeline.spark:
+    for name, value in spark_settings_of_file(pipeline):
         try:
             session.conf.set(name, value)
         except PySparkException:

@@ -24,6 +24,7 @@ from barnabas.pipelines.definition import (
     Sink,
 )
 from barnabas.pipelines.delta_sink import DELTA_SETTINGS, DeltaTable
+from barnabas.pipelines.file_secrets import spark_settings_of_file
 from barnabas.pipelines.iceberg_sink import IcebergTable, iceberg_settings
 from barnabas.pipelines.lake_rows import without_order
 from barnabas.pipelines.lake_sink import LakeWriter
@@ -65,7 +66,7 @@ def settings_of(pipeline: Pipeline) -> dict[str, str]:
         found |= needed
     if extensions:
         found[_EXTENSIONS] = ",".join(extensions)
-    return {**found, **dict(pipeline.spark)}
+    return {**found, **dict(spark_settings_of_file(pipeline))}
 
 
 def writers_of(

@@ -7,7 +7,7 @@ says; it never becomes a row of nulls, and never vanishes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from barnabas.pipelines.definition import (
@@ -60,6 +60,8 @@ class KafkaOptions:
     """How Spark reads from the brokers and writes to them, so that a broker's end does not end a run."""
 
     bootstrap_servers: str
+    access: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """How Spark comes in there (`cluster_access`)."""
 
     @property
     def connection(self) -> dict[str, str]:
@@ -69,6 +71,7 @@ class KafkaOptions:
             # A broker that hangs, or is gone without a word, costs so much and not half a minute.
             "kafka.request.timeout.ms": str(_ANSWER_MS_MAX),
             "kafka.reconnect.backoff.max.ms": "1000",
+            **dict(self.access),
         }
 
     @property

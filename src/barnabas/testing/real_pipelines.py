@@ -29,6 +29,7 @@ from barnabas.pipelines.cases import (
 )
 from barnabas.pipelines.connector import jars_without_brokers
 from barnabas.pipelines.definition import Pipeline, PipelineError
+from barnabas.pipelines.file_secrets import spark_settings_of_file
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.reading import read_pipeline
@@ -127,7 +128,9 @@ class PipelineTester:
             directory = Path(self._open.enter_context(logs))
             java = find_java()
             self._jars = jars_without_brokers([pipeline], java, lambda _: None)
-            options = SparkOptions(java, self._jars, directory, "tests", is_short=True, settings=pipeline.spark)
+            options = SparkOptions(
+                java, self._jars, directory, "tests", is_short=True, settings=spark_settings_of_file(pipeline)
+            )
             self._session = self._open.enter_context(spark_session(options))
             self._log_path = directory / LOG_NAME
         elif not set(jars_without_brokers([pipeline], find_java(), lambda _: None)) <= set(self._jars):

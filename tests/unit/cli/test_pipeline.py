@@ -35,23 +35,33 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The bootstrap servers that were asked; every topic is there."""
     asked: list[str] = []
 
-    def ask(bootstrap: str, body: Any) -> Any:
+    def ask(_pipeline: Any, bootstrap: str, body: Any) -> Any:
         asked.append(bootstrap)
         return ()
 
-    monkeypatch.setattr(pipeline_command, "ask_cluster", ask)
-    monkeypatch.setattr(pipeline_status, "ask_cluster", ask)
+    monkeypatch.setattr(pipeline_command, "ask_cluster_of", ask)
+    monkeypatch.setattr(pipeline_status, "ask_cluster_of", ask)
     monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
     return asked
 
 
 @pytest.fixture
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(bootstrap: str, body: Any) -> Any:
+    def ask(_pipeline: Any, bootstrap: str, body: Any) -> Any:
         raise CommandError(NOBODY, ExitStatus.UNREACHABLE)
 
-    monkeypatch.setattr(pipeline_command, "ask_cluster", ask)
-    monkeypatch.setattr(pipeline_status, "ask_cluster", ask)
+    monkeypatch.setattr(pipeline_command, "ask_cluster_of", ask)
+    monkeypatch.setattr(pipeline_status, "ask_cluster_of", ask)
+
+
+def test_the_cluster_is_that_of_the_file_unless_the_command_line_names_another(
+    cluster: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = flights(tmp_path, ("name: delays\n", "name: delays\ncluster: {bootstrap_servers: one}\n"))
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, "environment:1")
+    for arguments in ([], ["--bootstrap-server", "two"]):
+        invoke("status", path, *arguments)
+    assert cluster == ["one:9092", "two:9092"]
 
 
 def invoke(*arguments: object) -> Result:

@@ -133,7 +133,7 @@ def test_people_get_two_tables(
     flights = TopicPosition("flights", (PartitionPosition(0, 90, 80, 100),))
     topics = (flights, TopicPosition("gone", ()), TopicPosition("never made", ()))
     monkeypatch.setattr(pipeline_status, "read_status", lambda _: running({"flights": {0: 90}, "gone": {0: 1}}))
-    monkeypatch.setattr(pipeline_status, "ask_cluster", lambda *_: topics)
+    monkeypatch.setattr(pipeline_status, "ask_cluster_of", lambda *_: topics)
     show_status(read_flights(tmp_path), "b:1", as_json=False)
     printed = capsys.readouterr()
     lines = [line.split() for line in printed.out.splitlines()]
@@ -158,7 +158,7 @@ def test_rows_that_are_in_no_result_have_a_table_where_there_are_any(
     totals = replace(found.totals, rows_without_event_time=3, rows_ahead=1, records_refused=4, records_lost=5)
     status = replace(running({}), queries=(replace(found, query="other"), replace(found, totals=totals)))
     monkeypatch.setattr(pipeline_status, "read_status", lambda _: status)
-    monkeypatch.setattr(pipeline_status, "ask_cluster", lambda *_: None)
+    monkeypatch.setattr(pipeline_status, "ask_cluster_of", lambda *_: None)
     show_status(read_flights(tmp_path), "b:1", as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     at = lines.index("View Without event time In the future Not of the schema Lost".split())

@@ -1,0 +1,55 @@
+"""Secrets that a pipeline's file names, and does not have: `${env:NAME}`, a variable, and `${file:PATH}`, a file.
+
+What is read of a file keeps the references, so that no plan, state or message can show what they stand for; it is
+resolved where it is used.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from barnabas.pipelines.definition import Pipeline, PipelineError
+
+SECRET_BYTES_MAX: Final = 256 * 1024
+_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
+
+
+def has_reference(text: str) -> bool:
+    """Whether the text names a secret."""
+    return _REFERENCE.search(text) is not None
+
+
+def resolved(text: str, path: Path, line: int) -> str:
+    """The text with what its references stand for; paths are relative to the pipeline's file at `path`. A line break at
+    the end of a file is none of the secret.
+
+    Raises PipelineError, which shows no secret, for a variable that is not set and a file that cannot be read.
+    """
+
+    def found(match: re.Match[str]) -> str:
+        kind, name = match.groups()
+        if kind == "env":
+            value = os.environ.get(name)
+            if value is None:
+                raise PipelineError(f"${{env:{name}}}: the variable {name} is not set", path=path, line=line)
+            return value
+        try:
+            with (path.resolve().parent / name).open("rb") as file:
+                content = file.read(SECRET_BYTES_MAX + 1)
+            if len(content) > SECRET_BYTES_MAX:
+                message = f"${{file:{name}}} has more than {SECRET_BYTES_MAX} bytes"
+                raise PipelineError(message, path=path, line=line)
+            return content.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8"
+            raise PipelineError(f"${{file:{name}}} cannot be read: {reason}", path=path, line=line) from None
+
+    return _REFERENCE.sub(found, text)
+
+
+def spark_settings_of_file(pipeline: Pipeline) -> tuple[tuple[str, str], ...]:
+    """The settings of Spark that the file has, resolved. Raises PipelineError."""
+    return tuple((name, resolved(value, pipeline.path, pipeline.line)) for name, value in pipeline.spark)

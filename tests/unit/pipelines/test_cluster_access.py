@@ -1,0 +1,105 @@
+"""`cluster:` of a pipeline's file: one block for our own client and for Spark, whose secrets are named there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.properties import parse
+from barnabas.pipelines.cluster_access import access_of_pipeline, client_settings, open_options, spark_access
+from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.file_secrets import spark_settings_of_file
+from barnabas.sasl.mechanisms import Login
+from tests.support.certificates import shared_authority
+from tests.unit.pipelines.pipeline_files import read_flights
+
+SECRET = 'hush" \\hush: =x'
+CLUSTER = """\
+cluster:
+  bootstrap_servers: broker:9093
+  security.protocol: SASL_SSL
+  sasl.mechanism: SCRAM-SHA-512
+  sasl.username: alice
+  sasl.password: ${file:password}
+  ssl.truststore.type: PEM
+  ssl.truststore.location: ./ca.pem
+"""
+
+
+def written(directory: Path, cluster: str = CLUSTER):  # type: ignore[no-untyped-def]
+    (directory / "password").write_text(SECRET + "\n")
+    (directory / "ca.pem").write_bytes(Path(shared_authority().certificate).read_bytes())
+    return read_flights(directory, ("name: delays\n", f"name: delays\n{cluster}"))
+
+
+def test_our_client_comes_in_as_the_file_says(tmp_path: Path) -> None:
+    pipeline = written(tmp_path)
+    settings = client_settings(pipeline, "broker:9093, other:9093")
+    assert settings.bootstrap_servers == ("broker:9093", "other:9093")
+    assert settings.login == Login("SCRAM-SHA-512", "alice", SECRET)
+    assert settings.tls is not None
+    assert SECRET not in repr(pipeline)
+    nobody = access_of_pipeline(read_flights(tmp_path))
+    assert (nobody.login, nobody.tls) == (None, None)
+
+
+def test_spark_is_told_where_secrets_are_and_not_what_they_are(tmp_path: Path) -> None:
+    pipeline = written(tmp_path)
+    with spark_access(pipeline) as access:
+        options = dict(access.options)
+        assert options["kafka.security.protocol"] == "SASL_SSL"
+        assert options["kafka.ssl.truststore.location"] == str(tmp_path / "ca.pem")
+        assert "hush" not in repr(access)
+        reference = options["kafka.sasl.jaas.config"].removeprefix("${barnabas:").removesuffix("}")
+        path, _, key = reference.rpartition(":")
+        (entry,) = parse(Path(path).read_bytes(), path)
+        assert entry.key == key == "sasl.jaas.config"
+        assert Login.of_jaas("SCRAM-SHA-512", entry.value) == Login("SCRAM-SHA-512", "alice", SECRET)
+        # Spark's process has it, and nobody else who looks for a file.
+        assert all(os.path.exists(f"/proc/self/fd/{number}") for number in access.descriptors)
+    assert not os.path.exists(path)
+    assert Login.of_jaas("SCRAM-SHA-512", dict(open_options(pipeline))["kafka.sasl.jaas.config"]).password == SECRET
+    with spark_access(read_flights(tmp_path)) as access:
+        assert (access.options, access.descriptors) == ((), ())
+
+
+def test_settings_of_spark_may_name_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_KEY", "hush")
+    setting = "spark: {spark.sql.catalog.lake.s3.secret-access-key: '${env:LAKE_KEY}'}\n"
+    pipeline = written(tmp_path, setting)
+    assert spark_settings_of_file(pipeline) == (("spark.sql.catalog.lake.s3.secret-access-key", "hush"),)
+    assert "hush" not in repr(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("${file:password}", "${file:nowhere}", r"yaml:3: \$\{file:nowhere\} cannot be read: No such file"),
+        ("${file:password}", "${env:NOT_SET_HERE}", r"yaml:3: .* the variable NOT_SET_HERE is not set"),
+        ("SCRAM-SHA-512", "GSSAPI", "yaml:3: cluster: the SASL mechanism must be one of"),
+        ("SASL_SSL", "SASL_PLAINTEXT", "yaml:3: cluster has ssl.keystore or ssl.truststore and no"),
+        ("./ca.pem", "./none.pem", "none.pem cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_told_where_it_is_used(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in CLUSTER
+    pipeline = written(tmp_path, CLUSTER.replace(old, new))
+    with pytest.raises(PipelineError, match=message) as error:
+        access_of_pipeline(pipeline)
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("${file:password}", "hush", r"yaml:7: cluster: sasl\.password is a secret, and this file is read by many"),
+        ("  sasl.username: alice\n", "", "sasl.username and sasl.password belong together"),
+        ("sasl.username", "sasl.user", r'yaml:6: cluster: unknown key "sasl\.user"; did you mean'),
+        ("sasl.mechanism: SCRAM-SHA-512", "sasl.jaas.config: '${env:X}'", "says who logs in, and so do"),
+    ],
+)
+def test_what_cannot_be_is_told_when_it_is_read(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(PipelineError, match=message):
+        written(tmp_path, CLUSTER.replace(old, new))
