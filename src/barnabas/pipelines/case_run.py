@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.pipelines.cases import BATCHES_MAX, COUNTS, Case, GivenRecord, records_by_source
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import (
-    LakeSink,
+    KeyedSink,
     OnError,
     ParquetSink,
     Pipeline,
@@ -87,7 +87,7 @@ class SinkOutput:
         newest: dict[str, list[WrittenRow]] = {}
         for row in self.rows:
             key = json.dumps([row.columns.get(name) for name in columns], default=str)
-            if isinstance(self.sink, LakeSink) and row.columns.get(
+            if isinstance(self.sink, KeyedSink) and row.columns.get(
                 names.get((self.sink.rows.delete or "").lower(), "")
             ):
                 newest.pop(key, None)
@@ -300,7 +300,7 @@ def _written(rows: DataFrame, sink: Sink) -> DataFrame:
     """What a sink is given of a batch."""
     if isinstance(sink, TopicSink):
         return records_of(without_order(rows), sink)
-    return newest_of_keys(rows, sink) if isinstance(sink, LakeSink) and sink.key else without_order(rows)
+    return newest_of_keys(rows, sink) if isinstance(sink, KeyedSink) and sink.key else without_order(rows)
 
 
 def _without_sources(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -351,7 +351,7 @@ def _contents(directory: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _row(sink: Sink, batch: int, content: dict[str, Any]) -> WrittenRow:
-    if isinstance(sink, TableSink):
+    if not isinstance(sink, TopicSink):
         return WrittenRow(batch, content)
     import decimal
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
@@ -313,9 +313,43 @@ class IcebergSink:
         return f"iceberg {self.directory or self.table}"
 
 
+@dataclass(frozen=True, slots=True)
+class JdbcSink:
+    """Rows of `from_view` in a table of a database: each row, or with `key` one row for each key.
+
+    `url`, `user` and `password` are as the file has them: secrets are named there (`file_secrets`). `driver` is the
+    class of the driver, where it does not make itself known. `connections` write side by side.
+    """
+
+    url: str
+    table: str
+    from_view: str
+    line: int
+    from_line: int
+    key: tuple[str, ...] = ()
+    key_line: int = 0
+    rows: KeyedRows = KeyedRows()
+    user: str = ""
+    password: str = field(default="", repr=False)
+    driver: str = ""
+    connections: int = 4
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+
+    @property
+    def shown_url(self) -> str:
+        """The address without what may follow it, which may be a secret."""
+        return re.split(r"[?;]", self.url, maxsplit=1)[0]
+
+    @property
+    def target(self) -> str:
+        """What people call it."""
+        return f"jdbc {self.table}"
+
+
 LakeSink = DeltaSink | IcebergSink
+KeyedSink = DeltaSink | IcebergSink | JdbcSink
 TableSink = ParquetSink | DeltaSink | IcebergSink
-Sink = TopicSink | ParquetSink | DeltaSink | IcebergSink
+Sink = TopicSink | ParquetSink | DeltaSink | IcebergSink | JdbcSink
 
 
 @dataclass(frozen=True, slots=True)

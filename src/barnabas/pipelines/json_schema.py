@@ -124,6 +124,8 @@ def cases_schema() -> Schema:
     }
 
 
+_JDBC: Final = re.compile("jdbc:.+")
+_SECRET: Final = re.compile(r".*[$][{](env|file):.*")
 _PIPELINE_REQUIRED: Final = ("name", "sources", "sinks")
 _OF_RECORDS: Final = (
     ("_key", "The record's key, as text.", ["string", "null"]),
@@ -186,6 +188,17 @@ def _sink() -> Schema:
         "parquet": _text("The directory of the table, relative to this file."),
         "delta": _text("The directory of the Delta Lake table, relative to this file."),
         "iceberg": _text("The directory of the Iceberg table, relative to this file, or catalog.namespace.table."),
+        "jdbc": _text("The address of a database, jdbc:...; its driver's jar is named under jars.", _JDBC),
+        "table": _text("The table of the database, perhaps with its schema.", sink_reading.DATABASE_TABLE),
+        "user": _text("Who logs in at the database."),
+        "password": _text("Of the user: ${env:NAME} or ${file:PATH}.", _SECRET),
+        "driver": _text("The class of the driver, where it does not make itself known."),
+        "connections": {
+            "description": "How many write to the database side by side; 4 if left out.",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": sink_reading.CONNECTIONS_MAX,
+        },
         "from": _text("The step, or source, whose rows are written."),
         "key": _columns("Columns by which the newest row is the result; of a topic the record's key."),
         "delivery": _choice("How often a row may be in the topic.", Delivery),
@@ -194,10 +207,19 @@ def _sink() -> Schema:
         "partition_by": _columns("Columns that the table is divided by when it is made."),
     }
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
-    lake = ("delivery", *sink_reading.LAKE_KEYS)
-    forbidden = {"topic": lake[1:], "parquet": lake, "delta": lake[:1], "iceberg": lake[:1]}
+    lake, base = sink_reading.LAKE_KEYS, sink_reading.JDBC_KEYS
+    forbidden = {
+        "topic": (*lake, *base),
+        "parquet": ("delivery", *lake, *base),
+        "delta": ("delivery", *base),
+        "iceberg": ("delivery", *base),
+        "jdbc": ("partition_by",),
+    }
     kinds = [
-        {"required": [kind], "not": {"anyOf": [{"required": [name]} for name in forbidden[kind]]}}
+        {
+            "required": [kind, *(["table"] if kind == "jdbc" else [])],
+            "not": {"anyOf": [{"required": [name]} for name in forbidden[kind]]},
+        }
         for kind in sink_reading.SINK_KINDS
     ]
     return {**sink, "oneOf": kinds}

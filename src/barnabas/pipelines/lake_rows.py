@@ -9,7 +9,8 @@ from barnabas.pipelines.definition import (
     PARTITION_COLUMN,
     RECORD_COLUMNS,
     TIMESTAMP_COLUMN,
-    LakeSink,
+    KeyedSink,
+    Pipeline,
     Query,
 )
 from barnabas.pipelines.spark_schema import JSON_OPTIONS, quoted_name
@@ -31,7 +32,7 @@ _PLACE: Final = "_barnabas_place"
 
 def needs_order(query: Query) -> bool:
     """Whether a sink of the query keeps one row for each key, and does not say by which columns it is the newest."""
-    return any(isinstance(sink, LakeSink) and sink.key and not sink.rows.newest_by for sink in query.sinks)
+    return any(isinstance(sink, KeyedSink) and sink.key and not sink.rows.newest_by for sink in query.sinks)
 
 
 def with_order(frame: DataFrame) -> DataFrame:
@@ -47,7 +48,7 @@ def without_order(frame: DataFrame) -> DataFrame:
     return frame.drop(ORDER_COLUMN)
 
 
-def table_columns(frame: DataFrame, sink: LakeSink) -> list[str]:
+def table_columns(frame: DataFrame, sink: KeyedSink) -> list[str]:
     """The columns that the table has of the frame's: not those that say what becomes of a row (`delete`, and of
     `newest_by` the columns of the record).
     """
@@ -56,7 +57,27 @@ def table_columns(frame: DataFrame, sink: LakeSink) -> list[str]:
     return [name for name in frame.columns if name.lower() not in left_out]
 
 
-def newest_of_keys(frame: DataFrame, sink: LakeSink) -> DataFrame:
+def refuse_missing_columns(pipeline: Pipeline, sink: KeyedSink, frame: DataFrame) -> None:
+    """Raises PipelineError where the frame lacks a column that the sink names, or `delete` is no BOOLEAN."""
+    view = sink.from_view
+    names = {name.lower() for name in frame.columns}
+    for key, columns, line in (
+        ("delete", (sink.rows.delete,) if sink.rows.delete else (), sink.rows.delete_line),
+        ("newest_by", sink.rows.newest_by, sink.rows.newest_line),
+        ("partition_by", sink.rows.partition_by, sink.rows.partition_line),
+    ):
+        for column in columns:
+            if column.lower() not in names:
+                have = ", ".join(frame.columns)
+                raise pipeline.error(f"{view} has no column {column} for {key}; it has {have}", line)
+    if sink.rows.delete is not None:
+        kind = {name.lower(): kind for name, kind in frame.dtypes}[sink.rows.delete.lower()]
+        if kind != "boolean":
+            message = f"delete: {sink.rows.delete} is {kind.upper()}, and must be BOOLEAN"
+            raise pipeline.error(f"{message}: make it so in a step", sink.rows.delete_line)
+
+
+def newest_of_keys(frame: DataFrame, sink: KeyedSink) -> DataFrame:
     """Of each key one row, without ORDER_COLUMN: the greatest `newest_by`, or else, and where that is AS_RECORDS, the
     last of its records.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
 from barnabas.pipelines.durable_files import sync_directory, sync_new_files, write_json
 from barnabas.pipelines.lake_marks import TableMarks, TableNote, refuse_other_records, settle, writer_name
-from barnabas.pipelines.lake_rows import newest_of_keys, table_columns
+from barnabas.pipelines.lake_rows import newest_of_keys, refuse_missing_columns, table_columns
 from barnabas.pipelines.parquet_table import TableError
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.spark_internals import columns_parquet_refuses
@@ -128,21 +128,7 @@ class LakeWriter(SinkWriter):
     def check_rows(self, session: SparkSession, frame: DataFrame) -> None:
         """Sees that such a table can hold the columns, and that those that the sink names are there."""
         sink, view = self._sink, self._sink.from_view
-        names = {name.lower() for name in frame.columns}
-        for key, columns, line in (
-            ("delete", (sink.rows.delete,) if sink.rows.delete else (), sink.rows.delete_line),
-            ("newest_by", sink.rows.newest_by, sink.rows.newest_line),
-            ("partition_by", sink.rows.partition_by, sink.rows.partition_line),
-        ):
-            for column in columns:
-                if column.lower() not in names:
-                    have = ", ".join(frame.columns)
-                    raise self._pipeline.error(f"{view} has no column {column} for {key}; it has {have}", line)
-        if sink.rows.delete is not None:
-            kind = {name.lower(): kind for name, kind in frame.dtypes}[sink.rows.delete.lower()]
-            if kind != "boolean":
-                message = f"delete: {sink.rows.delete} is {kind.upper()}, and must be BOOLEAN"
-                raise self._pipeline.error(f"{message}: make it so in a step", sink.rows.delete_line)
+        refuse_missing_columns(self._pipeline, sink, frame)
         kept = frame.select(*(quoted_name(name) for name in table_columns(frame, sink)))
         refused = columns_parquet_refuses(session, kept)
         if refused:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from barnabas.pipelines.definition import LakeSink, Pipeline, SourceFormat
+from barnabas.pipelines.definition import KeyedSink, Pipeline, SourceFormat
 from barnabas.pipelines.lake_rows import TWO_ROWS
 from barnabas.pipelines.sources import BAD_RECORD, ROW_BYTES_MAX
 
@@ -153,7 +153,7 @@ def _after(text: str, mark: str) -> dict[str, Any] | None:
 
 
 def _of_two_rows(pipeline: Pipeline, query: str, key: dict[str, Any]) -> QueryFailure:
-    sinks = (sink for sink in pipeline.sinks if isinstance(sink, LakeSink) and sink.from_view == query and sink.key)
+    sinks = (sink for sink in pipeline.sinks if isinstance(sink, KeyedSink) and sink.from_view == query and sink.key)
     sink = next((sink for sink in sinks if not sink.rows.newest_by), None)
     return QueryFailure(
         f"{query} has several rows of one key in a batch ({json.dumps(key, ensure_ascii=False)}), and nothing says "

@@ -11,6 +11,7 @@ from barnabas.pipelines.definition import (
     Delivery,
     DeltaSink,
     IcebergSink,
+    JdbcSink,
     KeyedRows,
     OnError,
     ParquetSink,
@@ -19,19 +20,24 @@ from barnabas.pipelines.definition import (
     TopicSink,
 )
 from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
+from barnabas.pipelines.file_secrets import has_reference
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
 SINKS_MAX: Final = 20
 KEY_COLUMNS_MAX: Final = 50
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
-SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg")
+SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg", "jdbc")
 LAKE_KEYS: Final = ("delete", "newest_by", "partition_by")
-SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *LAKE_KEYS)
+JDBC_KEYS: Final = ("table", "user", "password", "driver", "connections")
+SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *LAKE_KEYS, *JDBC_KEYS)
+CONNECTIONS_MAX: Final = 64
 CATALOG_PREFIX: Final = "spark.sql.catalog."
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_]\w{0,99}(?:\.[A-Za-z_]\w{0,99}){1,5}")
 """How a table of a catalog is named; everything else is a directory."""
 
+DATABASE_TABLE: Final = re.compile(r"[A-Za-z_]\w{0,59}(?:\.[A-Za-z_]\w{0,59}){0,2}")
+"""How a table of a database is named: as it stands, without quotes."""
 
 _TITLES: Final = {ParquetSink: "Parquet", DeltaSink: "Delta", IcebergSink: "Iceberg"}
 
@@ -50,12 +56,17 @@ def _sink(section: Section, path: Path, views: Mapping[str, View], spark: Mappin
     view, from_line = _view(section, views)
     key = _columns(section, "key", view)
     key_line = section.keys.get("key", section.line)
-    if kind != "topic" and "delivery" in section:
-        message = "delivery is for topics: a table has each batch once in any case; remove it"
+    if kind not in {"topic", "jdbc"} and "delivery" in section:
+        message = "delivery is for topics and databases: a table has each batch once in any case; remove it"
         raise section.error(message, section.keys["delivery"])
     for name in LAKE_KEYS:
-        if name in section and kind not in {"delta", "iceberg"}:
-            raise section.error(f"{name} is for Delta and Iceberg tables: remove it", section.keys[name])
+        of_kinds = {"delta", "iceberg"} if name == "partition_by" else {"delta", "iceberg", "jdbc"}
+        if name in section and kind not in of_kinds:
+            of = "Delta and Iceberg tables" if name == "partition_by" else "Delta and Iceberg tables, and databases"
+            raise section.error(f"{name} is for {of}: remove it", section.keys[name])
+    for name in JDBC_KEYS:
+        if name in section and kind != "jdbc":
+            raise section.error(f"{name} is for databases, a sink with `jdbc`: remove it", section.keys[name])
     if kind == "topic":
         return _topic_sink(section, view.name, from_line, key, key_line)
     text = section.text(kind)
@@ -63,6 +74,8 @@ def _sink(section: Section, path: Path, views: Mapping[str, View], spark: Mappin
         directory = directory_of(section, path, kind, text)
         return ParquetSink(directory, view.name, text.line, from_line, key, key_line)
     rows = _keyed_rows(section, view, key)
+    if kind == "jdbc":
+        return _jdbc_sink(section, text, view.name, from_line, key, rows)
     if kind == "delta":
         directory = directory_of(section, path, kind, text)
         return DeltaSink(directory, view.name, text.line, from_line, key, key_line, rows)
@@ -103,6 +116,41 @@ def _topic_sink(section: Section, view: str, from_line: int, key: tuple[str, ...
         raise section.error(f'"{topic.value}" is an internal topic: write to another', topic.line)
     delivery = choice_of(section, "delivery", Delivery) if "delivery" in section else Delivery.EXACTLY_ONCE
     return TopicSink(topic.value, view, topic.line, from_line, key, key_line, delivery)
+
+
+def _jdbc_sink(
+    section: Section, url: Text, view: str, from_line: int, key: tuple[str, ...], rows: KeyedRows
+) -> JdbcSink:
+    if not url.value.startswith("jdbc:"):
+        message = (
+            f'jdbc "{url.value}" is no address of a database: it begins with jdbc:, as jdbc:postgresql://host/base'
+        )
+        raise section.error(message, url.line)
+    table = section.text("table")
+    if not DATABASE_TABLE.fullmatch(table.value):
+        message = (
+            f'table "{table.value}" must be a name of letters, digits and "_", perhaps with its schema: sales.orders'
+        )
+        raise section.error(message, table.line)
+    password = section.text("password") if "password" in section else None
+    if password is not None and not has_reference(password.value):
+        message = "password is a secret, and this file is read by many: write ${env:NAME} or ${file:PATH}"
+        raise section.error(message, password.line)
+    return JdbcSink(
+        url.value.strip(),
+        table.value,
+        view,
+        url.line,
+        from_line,
+        key,
+        section.keys.get("key", section.line),
+        rows,
+        section.text("user").value if "user" in section else "",
+        "" if password is None else password.value,
+        section.text("driver").value if "driver" in section else "",
+        section.integer("connections", 1, CONNECTIONS_MAX) if "connections" in section else 4,
+        choice_of(section, "delivery", Delivery) if "delivery" in section else Delivery.EXACTLY_ONCE,
+    )
 
 
 def _keyed_rows(section: Section, view: View, key: tuple[str, ...]) -> KeyedRows:
@@ -170,7 +218,7 @@ def refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
                 raise pipeline.error(message, sink.line)
             topics[sink.topic] = sink.line
             continue
-        if sink.directory is None:
+        if isinstance(sink, JdbcSink) or sink.directory is None:
             if sink.table.lower() in tables:
                 message = f"the table {sink.table} is already written in line {tables[sink.table.lower()]}"
                 raise pipeline.error(f"{message}: write to another", sink.line)

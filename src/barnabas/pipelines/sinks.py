@@ -17,15 +17,18 @@ from barnabas.pipelines.definition import (
     Delivery,
     DeltaSink,
     IcebergSink,
+    JdbcSink,
     ParquetSink,
     Pipeline,
     Query,
     RunStopped,
     Sink,
+    TopicSink,
 )
 from barnabas.pipelines.delta_sink import DELTA_SETTINGS, DeltaTable
 from barnabas.pipelines.file_secrets import spark_settings_of_file
 from barnabas.pipelines.iceberg_sink import IcebergTable, iceberg_settings
+from barnabas.pipelines.jdbc_sink import JdbcWriter
 from barnabas.pipelines.lake_rows import without_order
 from barnabas.pipelines.lake_sink import LakeWriter
 from barnabas.pipelines.parquet_sink import ParquetWriter
@@ -51,6 +54,8 @@ def writer_of(pipeline: Pipeline, sink: Sink, kafka: KafkaOptions | None = None)
         return LakeWriter(pipeline, sink, DeltaTable(sink))
     if isinstance(sink, IcebergSink):
         return LakeWriter(pipeline, sink, IcebergTable(sink))
+    if isinstance(sink, JdbcSink):
+        return JdbcWriter(pipeline, sink)
     return TopicWriter(pipeline, sink, kafka)
 
 
@@ -73,7 +78,9 @@ def writers_of(
     pipeline: Pipeline, query: Query, kafka: KafkaOptions, outbox: QueryOutbox | None = None
 ) -> tuple[SinkWriter, ...]:
     """What writes a query. `outbox` is needed where a topic is written exactly once: it writes all of these."""
-    alone = (sink for sink in query.sinks if getattr(sink, "delivery", None) is not Delivery.EXACTLY_ONCE)
+    alone = (
+        sink for sink in query.sinks if not isinstance(sink, TopicSink) or sink.delivery is not Delivery.EXACTLY_ONCE
+    )
     first: tuple[SinkWriter, ...] = () if outbox is None else (OutboxWriter(outbox),)
     return (*first, *(writer_of(pipeline, sink, kafka) for sink in alone))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas.pipelines.definition import Framing, LakeSink, Pipeline, Sink, Source, Step, Tombstones
+from barnabas.pipelines.definition import Framing, KeyedSink, Pipeline, Sink, Source, Step, Tombstones
 from barnabas.pipelines.sql_steps import is_same_query
 
 STATE_VERSION: Final = 2
@@ -88,7 +88,7 @@ def _source(source: Source) -> dict[str, Any]:
 
 def _sink(sink: Sink) -> dict[str, Any]:
     content: dict[str, Any] = {"from": sink.from_view, "key": list(sink.key)}
-    if isinstance(sink, LakeSink) and sink.rows.delete is not None:
+    if isinstance(sink, KeyedSink) and sink.rows.delete is not None:
         content["delete"] = sink.rows.delete
     return content
 
