@@ -31,6 +31,8 @@ from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jdbc_sink import MARKS, STAGE, JdbcWriter
 from barnabas.pipelines.named_jars import jar_set_of
 from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order
+from barnabas.pipelines.protobuf_decoding import framed
+from barnabas.pipelines.protobuf_messages import encode_message
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sink import Written
@@ -38,6 +40,8 @@ from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, set
 from barnabas.pipelines.sources import KafkaOptions, decoded, with_document
 from barnabas.pipelines.state_directory import StateDirectory, spark_path
 from barnabas.pipelines.table_file import TablePlan, changes_text
+from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
+from tests.unit.pipelines.test_protobuf_messages import descriptors
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -508,6 +512,57 @@ def test_a_value_is_one_avro_record_to_the_byte(spark: Any, tmp_path: Path) -> N
     assert read(spark, tmp_path, source, [whole, *broken, None]) == [row, *[()] * len(broken)]
     framed = [b"\0\0\0\0\7" + whole, b"\1\0\0\0\7" + whole, b"\0\0\0", b"\0\0\0\0\7", whole]
     assert read(spark, tmp_path, f"{source}, framing: confluent", framed) == [row, (), (), (), ()]
+
+
+def test_records_of_several_schemas_are_read_by_the_one_that_each_was_written_with(spark: Any, tmp_path: Path) -> None:
+    def schema(*fields: Row) -> str:
+        return json.dumps({"type": "record", "name": "Flight", "fields": list(fields)})
+
+    number, more = {"name": "id", "type": "int"}, {"name": "seats", "type": "long", "default": 5}
+    newest = schema(number, more)
+    (tmp_path / "flight.avsc").write_text(newest)
+    path = tmp_path / "one.yaml"
+    source = "{topic: t, format: avro, framing: confluent, schema_file: flight.avsc}"
+    path.write_text(
+        f"name: one\nregistry: {{url: 'http://unused:1'}}\nsources: {{s: {source}}}\nsinks: [{{topic: o, from: s}}]\n"
+    )
+    (found,) = read_pipeline(path).sources
+    assert found.writers is not None
+    # 258 has no seats, 3 has a wider id that does not fit, 4 is none of Avro's.
+    found.writers.by_id |= {
+        2: newest,
+        258: schema(number, {"name": "gone", "type": "string"}),
+        3: schema(more),
+        4: None,
+    }
+    found.writers.was_asked = True
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+
+    def told(values: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        records = [(None, value, "t", 0, offset, None) for offset, value in enumerate(values)]
+        rows, decoding = with_document(spark.createDataFrame(records, columns), found)
+        kept = [column.alias(name) for name, column in decoding.columns.items()]
+        read = rows.select("offset", decoding.fits.alias("fits"), *kept).orderBy("offset").collect()
+        return [tuple(row)[2:] if row.fits else () for row in read]
+
+    one, other = varint(7) + varint(300), varint(8) + text("x")
+    values = [b"\0\0\0\0\2" + one, b"\0\0\0\1\2" + other, b"\0\0\0\0\3" + varint(9), b"\0\0\0\0\4" + one]
+    values += [b"\1\0\0\0\2" + one, b"\0\0", b"\0\0\0\0\2" + one + b"\0", b"\0\0\0\1\2" + one]
+    assert told(values) == [(7, 300), (8, 5), (), (), (), (), (), ()]
+    with pytest.raises(Exception, match=f"{UNKNOWN_SCHEMA}s:77"):
+        told([b"\0\0\0\0\x4d" + one])
+
+
+def test_a_value_is_one_message_of_protocol_buffers(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "air.desc").write_bytes(descriptors())
+    content = encode_message(descriptors(), "air.Flight", {"id": 1, "carrier": "UA", "stops": [{"name": "JFK"}]})
+    nothing = decimal.Decimal(0)
+    row: tuple[Any, ...] = (1, "UA", nothing, None, None, "NONE", [("JFK",)], {})
+    source = "format: protobuf, schema_file: air.desc, message: air.Flight"
+    found = read(spark, tmp_path, source, [content, b"", content[:-1], b"nonsense", None])
+    assert found == [row, (0, None, nothing, None, None, "NONE", [], {}), (), ()]
+    values = [framed(descriptors(), "air.Flight", content), framed(descriptors(), "air.Unused", b""), content]
+    assert read(spark, tmp_path, f"{source}, framing: confluent", values) == [row, (), ()]
 
 
 def test_a_value_is_one_line_of_csv_and_each_field_what_its_type_says(spark: Any, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from barnabas.pipelines.definition import (
     Source,
     SourceFormat,
 )
+from barnabas.pipelines.protobuf_decoding import framed
+from barnabas.pipelines.protobuf_messages import encode_message
 from barnabas.pipelines.sink_reading import SINK_KINDS
 from barnabas.pipelines.yaml_positions import Form, Section, nearest, read_document
 
@@ -214,6 +216,12 @@ def _value(source: Source, columns: Mapping[str, object], refuse: Refuse) -> byt
         except (ValueError, OverflowError, decimal.DecimalException) as error:
             raise refuse(f"the row cannot be written as Avro: {error}") from None
         return CONFLUENT_HEADER + content if source.framing is Framing.CONFLUENT else content
+    if source.format is SourceFormat.PROTOBUF:
+        try:
+            content = encode_message(source.descriptors, source.message, columns)
+        except ValueError as error:
+            raise refuse(f"the row cannot be written as a message: {error}") from None
+        return framed(source.descriptors, source.message, content) if source.framing is Framing.CONFLUENT else content
     fields = [columns.get(column.name) for column in source.columns]
     texts = ["" if each is None else str(each).lower() if isinstance(each, bool) else str(each) for each in fields]
     if source.format is SourceFormat.RAW:

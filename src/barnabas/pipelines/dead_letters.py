@@ -56,6 +56,7 @@ _LOGGER.addHandler(logging.NullHandler())
 _FORMS: Final = {
     SourceFormat.JSON: "one JSON object",
     SourceFormat.AVRO: "one Avro record",
+    SourceFormat.PROTOBUF: "one message of Protocol Buffers",
     SourceFormat.CSV: "one line of CSV",
     SourceFormat.RAW: "a value",
 }
@@ -138,7 +139,7 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
     from pyspark.sql import functions as F  # noqa: N812  # as everyone calls it
 
     rows, decoding = with_document(records, source)
-    is_binary = source.format is SourceFormat.AVRO
+    is_binary = source.format in (SourceFormat.AVRO, SourceFormat.PROTOBUF)
     not_text = F.lit("the value is not valid UTF-8")
     not_fitting = F.lit(f"the value is not {_FORMS[source.format]} of the schema {source.schema}")
     reason = not_fitting if is_binary else F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text)

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from barnabas.pipelines.writer_schemas import WriterSchemas
+
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 GROUP_PREFIX = "barnabas-pipeline-"
 LETTERS_SUFFIX = ".dlq"
@@ -76,6 +78,8 @@ class SourceFormat(enum.Enum):
     """One JSON object."""
     AVRO = "avro"
     """One Avro record, in Avro's binary encoding."""
+    PROTOBUF = "protobuf"
+    """One message of Protocol Buffers."""
     CSV = "csv"
     """One line of CSV, without a header."""
     RAW = "raw"
@@ -172,6 +176,13 @@ class Source:
     """Of AVRO: the schema that records were written with, as JSON."""
     delimiter: str = ","
     """Of CSV."""
+    subject: str = ""
+    """Of framed AVRO with a registry: what the schemas of its records are called there."""
+    writers: WriterSchemas | None = field(default=None, repr=False, compare=False)
+    """The same: what is known of them. None where there is no registry."""
+    descriptors: bytes = field(default=b"", repr=False)
+    """Of PROTOBUF: a descriptor set, which has the message `message`."""
+    message: str = ""
 
     @property
     def view_columns(self) -> tuple[str, ...]:
@@ -381,6 +392,16 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Registry:
+    """A schema registry, empty where the file has none; the password is named (`file_secrets`)."""
+
+    url: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    line: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole pipeline. Names are unique without regard to case, as Spark compares them.
 
@@ -400,6 +421,7 @@ class Pipeline:
     spark: tuple[tuple[str, str], ...] = ()
     """Settings of Spark's session."""
     cluster: Cluster = Cluster()
+    registry: Registry = Registry()
     jars: tuple[NamedJar, ...] = ()
     """Jars that Spark needs besides those of formats and sinks."""
 

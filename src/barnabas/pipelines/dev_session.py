@@ -18,6 +18,7 @@ from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import OnError, Pipeline, PipelineError, Query, ReadMode, Source, TopicSink
 from barnabas.pipelines.plan import check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.query_errors import failure_of
+from barnabas.pipelines.schema_registry import ask_registry
 from barnabas.pipelines.session import apply_settings, looking_after_spark
 from barnabas.pipelines.sources import decoded, newest_rows, with_document
 from barnabas.pipelines.spark_messages import spark_message
@@ -100,6 +101,7 @@ class DevSession:
         for name, value in _SETTINGS.items():
             own.conf.set(name, value)
         view = pipeline.sources[0].name
+        ask_registry(pipeline)
         try:
             create_views(pipeline, own, lambda source: self._frame(own, source))
             found = []

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas.pipelines import cases, file_parts, named_jars, reading, sink_reading, source_reading
+from barnabas.pipelines import cases, file_parts, named_jars, reading, schema_registry, sink_reading, source_reading
 from barnabas.pipelines.cluster_access import CLUSTER_KEYS, SECRET_KEYS
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
@@ -63,6 +63,16 @@ def pipeline_schema() -> Schema:
             },
             "additionalProperties": False,
         },
+        "registry": _block(
+            "A schema registry: records in Avro with its framing may have any of its schemas.",
+            schema_registry.REGISTRY_KEYS,
+            {
+                "url": _text("http://HOST:PORT or https://HOST:PORT."),
+                "username": _text("Who logs in there."),
+                "password": _text("Of the user: ${env:NAME} or ${file:PATH}.", _SECRET),
+            },
+            ("url",),
+        ),
         "jars": {
             "description": "Jars for Spark, as drivers of databases: group:artifact:version, or files.",
             "type": ["string", "array"],
@@ -142,8 +152,10 @@ def _source() -> Schema:
         "read": _choice("Every record, or the newest of each key, read once when a run starts.", ReadMode),
         "format": _choice("How values are written.", SourceFormat),
         "schema": _text("Columns as Spark's DDL: name TYPE, name TYPE."),
-        "schema_file": _text("Of Avro: the schema that records were written with, relative to this file."),
+        "schema_file": _text("Of Avro and Protobuf: the schema that records were written with, relative to this file."),
+        "message": _text("Of Protobuf: the full name of the message."),
         "framing": _choice("What stands before a record in Avro.", Framing),
+        "subject": _text("Of framed Avro with a registry: the subject of its schemas; TOPIC-value if left out."),
         "delimiter": _text("Of CSV: what stands between two fields; a comma if left out."),
         "tombstones": _choice(
             "What becomes of a record without a value: no row, or one with _deleted true.", Tombstones
@@ -164,8 +176,12 @@ def _source() -> Schema:
     }
     source = _block("A topic.", source_reading.SOURCE_KEYS, keys, ("topic",))
     written = {"properties": {"format": {"enum": [SourceFormat.AVRO.value]}}, "required": ["format", "schema_file"]}
+    messages = {
+        "properties": {"format": {"enum": [SourceFormat.PROTOBUF.value]}},
+        "required": ["format", "schema_file", "message"],
+    }
     raw = {"properties": {"format": {"enum": [SourceFormat.RAW.value]}}, "required": ["format"]}
-    return {**source, "anyOf": [{"required": ["schema"]}, written, raw]}
+    return {**source, "anyOf": [{"required": ["schema"]}, written, messages, raw]}
 
 
 def _step() -> Schema:

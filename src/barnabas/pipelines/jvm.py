@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import barnabas
 from barnabas.pipelines.class_archive import CLASSES_NAME, ClassArchive, class_path_of
 from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.java import Java
@@ -242,6 +243,11 @@ def _environment(connection: Path) -> dict[str, str]:
     environment["LC_ALL"] = "C.UTF-8"
     environment["SPARK_HOME"] = str(pyspark_directory())
     environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Workers of Python have our decoders also where they are not installed, as in a checkout.
+    ours = Path(barnabas.__file__).resolve().parents[1]
+    if ours.name != "site-packages":
+        before = (os.path.abspath(each) for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each)
+        environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ours), *before]))
     environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(connection)
     return environment
 

@@ -1,4 +1,4 @@
-"""Records that are no JSON: Avro, a line of CSV, and values as they are. As strict as `record_decoding` is of JSON."""
+"""Records that are no JSON: Avro, Protocol Buffers, a line of CSV, values as they are. As strict as JSON's decoding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from barnabas.pipelines.definition import Framing, Source, SourceFormat
+from barnabas.pipelines.protobuf_decoding import protobuf_decoding
 from barnabas.pipelines.record_decoding import (
     DATE_FORM,
     LOCAL_TIME_FORM,
@@ -17,6 +18,7 @@ from barnabas.pipelines.record_decoding import (
     Decoding,
     json_decoding,
 )
+from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -44,6 +46,8 @@ def decoding_of(source: Source, document: str, raw: str) -> Decoding:
     schema = StructType.fromDDL(source.schema)
     if source.format is SourceFormat.AVRO:
         return _avro_decoding(source, schema, document)
+    if source.format is SourceFormat.PROTOBUF:
+        return protobuf_decoding(source, schema, document)
     if source.format is SourceFormat.CSV:
         return _csv_decoding(source, schema, document)
     if source.format is SourceFormat.RAW:
@@ -63,13 +67,31 @@ def _avro_decoding(source: Source, schema: StructType, document: str) -> Decodin
     mark = {"type": "fixed", "name": f"{name}_mark", "size": _MARK_BYTES}
     fields = [{"name": "value", "type": json.loads(source.avro_schema)}, {"name": "mark", "type": mark}]
     wrapped = json.dumps({"type": "record", "name": name, "fields": fields})
+    whole = F.col("value")
     value = F.col("value")
     conditions: list[Column] = []
     if source.framing is Framing.CONFLUENT:
         header = F.lit(_CONFLUENT_HEADER_BYTES)
         conditions = [F.length(value) >= header, F.substring(value, 1, 1) == F.lit(b"\0")]
         value = F.substring(value, _CONFLUENT_HEADER_BYTES + 1, 2**31 - 1)
-    made = from_avro(F.concat(value, F.lit(secret)), wrapped, {"mode": "PERMISSIVE"}).alias(document)
+    value = F.concat(value, F.lit(secret))
+    made = from_avro(value, wrapped, {"mode": "PERMISSIVE"})
+    if source.writers is not None and source.writers.was_asked:
+        # What has no header, and what the registry does not know, is nothing; what is not known yet ends the query.
+        schema_id = F.conv(F.hex(F.substring(whole, 2, 4)), 16, 10).cast("bigint")
+        chosen = F.when(~conditions[0] | ~conditions[1], F.lit(None))
+        for number, writer in source.writers.by_id.items():
+            if writer is None:
+                chosen = chosen.when(schema_id == number, F.lit(None))
+                continue
+            written = json.dumps(
+                {"type": "record", "name": name, "fields": [{**fields[0], "type": json.loads(writer)}, fields[1]]}
+            )
+            read = from_avro(value, written, {"mode": "PERMISSIVE", "avroSchema": wrapped})
+            chosen = chosen.when(schema_id == number, read)
+        unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA}{source.name}:"), schema_id.cast("string"))
+        made = chosen.otherwise(F.raise_error(unknown))
+    made = made.alias(document)
     conditions.append(F.col(f"{document}.mark") == F.lit(secret))
     inner = F.col(f"{document}.value")
     columns = {field.name: inner.getField(field.name).cast(field.dataType) for field in schema.fields}

@@ -18,6 +18,7 @@ from barnabas.pipelines.definition import (
     Cluster,
     Pipeline,
     ReadMode,
+    Registry,
     Source,
     Step,
     Watermark,
@@ -25,6 +26,7 @@ from barnabas.pipelines.definition import (
 from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.file_parts import View, beside, directory_of, refuse_unknown_column
 from barnabas.pipelines.named_jars import jars_named
+from barnabas.pipelines.schema_registry import registry_of
 from barnabas.pipelines.sink_reading import refuse_sinks_in_the_way, sinks_of
 from barnabas.pipelines.source_reading import SOURCE_KEYS, source_of
 from barnabas.pipelines.sql_steps import SqlError, StepQuery, parse_query, refuse_joins_of_topics
@@ -37,7 +39,7 @@ TRIGGER_MS_MAX: Final = 24 * 3_600_000
 DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
 STATE_ROOT: Final = ".barnabas"
 
-PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars", "cluster")
+PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars", "cluster", "registry")
 STEP_KEYS: Final = ("name", "sql", "watermark")
 WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 
@@ -91,6 +93,7 @@ def read_pipeline(path: Path) -> Pipeline:
         line=name.line,
         state_line=name.line if state is None else state.line,
         spark=tuple(spark.items()),
+        registry=registry_of(document) if "registry" in document else Registry(),
         cluster=cluster_of(document) if "cluster" in document else Cluster(),
         jars=jars_named(document, path) if "jars" in document else (),
     )
@@ -127,7 +130,7 @@ def _sources(document: Section, path: Path, views: dict[str, View]) -> tuple[Sou
         raise block.error(f"there must be 1 to {SOURCES_MAX} sources, not {len(block.keys)}")
     sources = []
     for name, line in block.keys.items():
-        source = source_of(block.section(name, SOURCE_KEYS), name, line, path)
+        source = source_of(block.section(name, SOURCE_KEYS), name, line, path, has_registry="registry" in document)
         _add_view(
             block,
             views,

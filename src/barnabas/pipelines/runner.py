@@ -40,6 +40,7 @@ from barnabas.pipelines.progress import (
 )
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
+from barnabas.pipelines.schema_registry import ask_registry, learn_unknown
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import BatchWriter, held_tables, settings_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
@@ -304,6 +305,7 @@ class PipelineRun:
         Raises RunStopped when it is told to stop meanwhile.
         """
         self._refuse_to_go_on()
+        ask_registry(self._pipeline)
         create_views(self._pipeline, self._session, self._frame_of)
         self._refuse_to_go_on()
         modes = check_views(self._pipeline, self._session)
@@ -373,6 +375,9 @@ class PipelineRun:
         """The frame of a source. That of a table is kept by Spark once it is read, so that all batches see the same."""
         if source.read is ReadMode.STREAM:
             return stream_frame(self._session, source, self._kafka)
+        for known, kept in self._tables:
+            if known is source:
+                return kept
         frame = table_frame(self._session, source, self._kafka).persist()
         self._tables.append((source, frame))
         return frame
@@ -487,6 +492,11 @@ class PipelineRun:
             return
         if event.error is None or isinstance(running.writer.error, RunStopped):
             running.is_done = True
+            return
+        if learn_unknown(self._pipeline, f"{event.error}\n{running.writer.error or ''}"):
+            # The same batch again, read by the schema that is known now.
+            create_views(self._pipeline, self._session, self._frame_of)
+            self._start(running)
             return
         failure = self._failure(running, event.error)
         is_late = time.monotonic() - running.worked_at > _RESTART_SECONDS_MAX

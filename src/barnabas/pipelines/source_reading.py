@@ -23,7 +23,9 @@ from barnabas.pipelines.definition import (
     Tombstones,
 )
 from barnabas.pipelines.file_parts import choice_of, directory_of, topic_of
+from barnabas.pipelines.protobuf_messages import DESCRIPTOR_BYTES_MAX, ProtobufSchemaError, columns_of_message
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
+from barnabas.pipelines.writer_schemas import WriterSchemas
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
 RECORDS_PER_BATCH_LIMIT: Final = 1_000_000_000
@@ -33,7 +35,9 @@ SOURCE_KEYS: Final = (
     "format",
     "schema",
     "schema_file",
+    "message",
     "framing",
+    "subject",
     "delimiter",
     "tombstones",
     "require_key",
@@ -51,12 +55,13 @@ _NOT_OF_TABLES: Final = {
 _NOT_IN_CSV: Final = frozenset({"ARRAY", "MAP", "STRUCT", "BINARY", "VARIANT"})
 
 
-def source_of(section: Section, name: str, line: int, path: Path) -> Source:
+def source_of(section: Section, name: str, line: int, path: Path, *, has_registry: bool = False) -> Source:
     """The source of a section. Raises PipelineError for the first thing in it that is wrong."""
     topic = topic_of(section)
+    framing = choice_of(section, "framing", Framing) if "framing" in section else Framing.NONE
     form = choice_of(section, "format", SourceFormat) if "format" in section else SourceFormat.JSON
     _refuse_other_formats(section, form)
-    avro_schema, columns, schema_line = _schema(section, form, path)
+    read_file, columns, schema_line = _schema(section, form, path)
     read = choice_of(section, "read", ReadMode) if "read" in section else ReadMode.STREAM
     if read is ReadMode.TABLE:
         for key, why in _NOT_OF_TABLES.items():
@@ -66,6 +71,7 @@ def source_of(section: Section, name: str, line: int, path: Path) -> Source:
     records_max = MAX_RECORDS_PER_BATCH_DEFAULT
     if "max_records_per_batch" in section:
         records_max = section.integer("max_records_per_batch", 1, RECORDS_PER_BATCH_LIMIT)
+    is_asked = has_registry and form is SourceFormat.AVRO and framing is Framing.CONFLUENT
     return Source(
         name=name,
         topic=topic.value,
@@ -82,32 +88,46 @@ def source_of(section: Section, name: str, line: int, path: Path) -> Source:
         on_error=_on_error(section, read),
         tombstones=_tombstones(section, read, columns),
         requires_key="require_key" in section and section.flag("require_key"),
-        framing=choice_of(section, "framing", Framing) if "framing" in section else Framing.NONE,
-        avro_schema=avro_schema,
+        framing=framing,
+        subject=_subject(section, topic.value, is_asked=is_asked),
+        writers=WriterSchemas() if is_asked else None,
+        avro_schema=read_file.decode() if form is SourceFormat.AVRO else "",
+        descriptors=read_file if form is SourceFormat.PROTOBUF else b"",
+        message=section.text("message").value if form is SourceFormat.PROTOBUF else "",
         delimiter=_delimiter(section) if "delimiter" in section else ",",
     )
+
+
+def _subject(section: Section, topic: str, *, is_asked: bool) -> str:
+    if "subject" in section and not is_asked:
+        message = "subject is for `format: avro` with `framing: confluent` and a `registry`: remove it"
+        raise section.error(message, section.keys["subject"])
+    return section.text("subject").value if "subject" in section else f"{topic}-value" if is_asked else ""
 
 
 def _refuse_other_formats(section: Section, form: SourceFormat) -> None:
     """Keys that say nothing of this format."""
     for key, of in (
-        ("framing", SourceFormat.AVRO),
-        ("schema_file", SourceFormat.AVRO),
-        ("delimiter", SourceFormat.CSV),
+        ("framing", (SourceFormat.AVRO, SourceFormat.PROTOBUF)),
+        ("schema_file", (SourceFormat.AVRO, SourceFormat.PROTOBUF)),
+        ("message", (SourceFormat.PROTOBUF,)),
+        ("delimiter", (SourceFormat.CSV,)),
     ):
-        if key in section and form is not of:
-            raise section.error(f"{key} is for `format: {of.value}`: remove it", section.keys[key])
+        if key in section and form not in of:
+            named = " and ".join(f"`format: {each.value}`" for each in of)
+            raise section.error(f"{key} is for {named}: remove it", section.keys[key])
 
 
-def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[str, tuple[Column, ...], int]:
-    """The Avro schema, where there is one; the columns, and the line that they come from."""
-    if form is SourceFormat.AVRO:
+def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tuple[Column, ...], int]:
+    """The schema of a file, where there is one; the columns, and the line that they come from."""
+    if form in (SourceFormat.AVRO, SourceFormat.PROTOBUF):
         if "schema" in section:
-            message = "records in Avro have the schema that they were written with: name its file in `schema_file`"
+            title = "Avro" if form is SourceFormat.AVRO else "Protocol Buffers"
+            message = f"records in {title} have the schema that they were written with: name its file in `schema_file`"
             raise section.error(f"{message}, and remove `schema`", section.keys["schema"])
-        return _schema_of_file(section, path)
+        return _schema_of_file(section, form, path)
     if form is SourceFormat.RAW and "schema" not in section:
-        return "", (Column("value", "BINARY"),), section.line
+        return b"", (Column("value", "BINARY"),), section.line
     schema = section.text("schema")
     columns = _schema_columns(section, schema)
     for column in columns:
@@ -118,29 +138,35 @@ def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[str, tupl
         if form is SourceFormat.CSV and kind in _NOT_IN_CSV:
             message = f'schema: a field of CSV is no {kind}: make the column "{column.name}" a STRING'
             raise section.error(f"{message}, and take it apart in a step", schema.line)
-    return "", columns, schema.line
+    return b"", columns, schema.line
 
 
-def _schema_of_file(section: Section, path: Path) -> tuple[str, tuple[Column, ...], int]:
+def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tuple[Column, ...], int]:
     text = section.text("schema_file")
+    bytes_max = SCHEMA_BYTES_MAX if form is SourceFormat.AVRO else DESCRIPTOR_BYTES_MAX
     file = directory_of(section, path, "schema_file", text)
     try:
         if file.exists() and not file.is_file():
             raise section.error(f"schema_file {file} is no file", text.line)
         with file.open("rb") as content:
-            written = content.read(SCHEMA_BYTES_MAX + 1)
-        if len(written) > SCHEMA_BYTES_MAX:
-            raise section.error(f"schema_file {file} has more than {SCHEMA_BYTES_MAX} bytes", text.line)
-        avro_schema, columns = read_avro_schema(written.decode("utf-8"))
+            written = content.read(bytes_max + 1)
+        if len(written) > bytes_max:
+            raise section.error(f"schema_file {file} has more than {bytes_max} bytes", text.line)
+        if form is SourceFormat.AVRO:
+            avro_schema, columns = read_avro_schema(written.decode("utf-8"))
+            written = avro_schema.encode()
+        else:
+            columns = columns_of_message(written, section.text("message").value)
     except FileNotFoundError:
-        message = f"schema_file {file} does not exist: it is the .avsc file that the records were written with"
+        what = ".avsc file" if form is SourceFormat.AVRO else "descriptor set (protoc --descriptor_set_out)"
+        message = f"schema_file {file} does not exist: it is the {what} that the records were written with"
         raise section.error(message, text.line) from None
     except (OSError, UnicodeDecodeError) as error:
         raise section.error(f"schema_file {file} cannot be read: {error}", text.line) from error
-    except AvroSchemaError as error:
+    except (AvroSchemaError, ProtobufSchemaError) as error:
         raise section.error(f"schema_file {file} {error}", text.line) from None
     _refuse_reserved(section, columns, text.line)
-    return avro_schema, columns, text.line
+    return written, columns, text.line
 
 
 def _tombstones(section: Section, read: ReadMode, columns: tuple[Column, ...]) -> Tombstones:

@@ -81,6 +81,8 @@ def _source(source: Source) -> dict[str, Any]:
         content["require_key"] = "true"
     if source.framing is not Framing.NONE:
         content["framing"] = source.framing.value
+    if source.message:
+        content["message"] = source.message
     if source.delimiter != ",":
         content["delimiter"] = source.delimiter
     return content

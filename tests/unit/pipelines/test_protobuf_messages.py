@@ -1,0 +1,160 @@
+"""Messages of Protocol Buffers as rows: types, what is absent, and what is no message."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import pickle
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
+
+from barnabas.pipelines.definition import Framing, PipelineError
+from barnabas.pipelines.protobuf_decoding import framed, framed_content, value_reader
+from barnabas.pipelines.protobuf_messages import (
+    ProtobufSchemaError,
+    columns_of_message,
+    encode_message,
+    message_indexes,
+)
+from barnabas.pipelines.reading import read_pipeline
+
+FLIGHT = """
+  message_type { name: "Unused" field { name: "x" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL } }
+  message_type { name: "Flight"
+    field { name: "id" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL }
+    field { name: "carrier" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL proto3_optional: true oneof_index: 0 }
+    field { name: "bytes" number: 3 type: TYPE_UINT64 label: LABEL_OPTIONAL }
+    field { name: "at" number: 4 type: TYPE_MESSAGE type_name: ".google.protobuf.Timestamp" label: LABEL_OPTIONAL }
+    field { name: "gate" number: 5 type: TYPE_MESSAGE type_name: ".google.protobuf.StringValue" label: LABEL_OPTIONAL }
+    field { name: "kind" number: 6 type: TYPE_ENUM type_name: ".air.Kind" label: LABEL_OPTIONAL }
+    field { name: "stops" number: 7 type: TYPE_MESSAGE type_name: ".air.Flight.Stop" label: LABEL_REPEATED }
+    field { name: "seats" number: 8 type: TYPE_MESSAGE type_name: ".air.Flight.SeatsEntry" label: LABEL_REPEATED }
+    oneof_decl { name: "_carrier" }
+    nested_type { name: "SeatsEntry" options { map_entry: true }
+      field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+      field { name: "value" number: 2 type: TYPE_INT64 label: LABEL_OPTIONAL } }
+    nested_type { name: "Stop" field { name: "name" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL } }
+  }
+  message_type { name: "Tree"
+    field { name: "left" number: 1 type: TYPE_MESSAGE type_name: ".air.Tree" label: LABEL_OPTIONAL } }
+  enum_type { name: "Kind" value { name: "NONE" number: 0 } value { name: "CARGO" number: 1 } }
+"""
+COLUMNS = {
+    "id": -7,
+    "carrier": "UA",
+    "bytes": 2**64 - 1,
+    "at": "2013-01-01T05:00:00.123456Z",
+    "gate": "A1",
+    "kind": "CARGO",
+    "stops": [{"name": "JFK"}, {}],
+    "seats": {"first": 8},
+}
+ROW = (
+    -7,
+    "UA",
+    decimal.Decimal(2**64 - 1),
+    dt.datetime(2013, 1, 1, 5, 0, 0, 123456, dt.UTC),
+    "A1",
+    "CARGO",
+    [("JFK",), ("",)],
+    {"first": 8},
+)
+
+
+def descriptors(text: str = FLIGHT) -> bytes:
+    """A descriptor set as protoc makes it, with what the file imports before it."""
+    from google.protobuf import text_format
+
+    files = descriptor_pb2.FileDescriptorSet()
+    for known in (timestamp_pb2, wrappers_pb2):
+        known.DESCRIPTOR.CopyToProto(files.file.add())
+    head = 'name: "air.proto" package: "air" syntax: "proto3" dependency: "google/protobuf/timestamp.proto"'
+    text_format.Parse(f'{head} dependency: "google/protobuf/wrappers.proto" {text}', files.file.add())
+    content: bytes = files.SerializeToString()
+    return content
+
+
+def test_a_message_has_columns_of_its_fields() -> None:
+    assert {column.name: column.type for column in columns_of_message(descriptors(), "air.Flight")} == {
+        "id": "INT",
+        "carrier": "STRING",
+        "bytes": "DECIMAL(20, 0)",
+        "at": "TIMESTAMP",
+        "gate": "STRING",
+        "kind": "STRING",
+        "stops": "ARRAY<STRUCT<`name`: STRING>>",
+        "seats": "MAP<STRING, BIGINT>",
+    }
+
+
+def test_a_value_is_read_as_the_row_that_was_written_also_in_a_process_of_its_own() -> None:
+    content = encode_message(descriptors(), "air.Flight", COLUMNS)
+    read = value_reader(descriptors(), "air.Flight", Framing.NONE)
+    assert read(content) == ROW
+    # What is absent is null where the field knows it, and else its default.
+    assert read(b"") == (0, None, decimal.Decimal(0), None, None, "NONE", [], {})
+    # A field of a later schema is not known, and an enum's number may not be.
+    assert (read(b"\x98\x06\x01") or ())[0] == 0
+    assert (read(b"\x30\x05") or ())[5] == "5"
+    for broken in (
+        content[:-1],
+        content + b"\0",
+        b"\x0a\x05UA",
+        b"\x12\x01\xff",
+        b"\x22\x0a\x08" + b"\xff" * 8 + b"\x7f",
+    ):
+        assert read(broken) is None, broken
+    assert read(None) is None
+    assert pickle.dumps(message_indexes(descriptors(), "air.Flight"))
+
+
+def test_framing_says_which_message_of_the_schemas_file_it_is() -> None:
+    content = encode_message(descriptors(), "air.Flight", COLUMNS)
+    assert message_indexes(descriptors(), "air.Flight") == (1,)
+    assert message_indexes(descriptors(), "air.Flight.Stop") == (1, 1)
+    assert framed(descriptors(), "air.Flight", content)[5:7] == b"\x02\x02"
+    assert framed_content(framed(descriptors(), "air.Unused", b"x")) == ([0], b"x")
+    assert framed_content(b"\0\0\0\0\7\4\2\2x") == ([1, 1], b"x")
+    read = value_reader(descriptors(), "air.Flight", Framing.CONFLUENT)
+    assert read(framed(descriptors(), "air.Flight", content)) == ROW
+    head = b"\0\0\0\0\7"
+    for broken in (
+        content,
+        b"\1" + head[1:] + b"\2\2" + content,
+        head + b"\0" + content,
+        head + b"\4\2\2" + content,
+        head,
+        head + b"\2",
+        head + b"\xff\xff\xff\xff\x0f",
+        head + b"\xff" * 9,
+        head + b"\1",
+    ):
+        assert read(broken) is None, broken
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "reason"),
+    [
+        (b"\xff", "air.Flight", "is no descriptor set"),
+        (descriptors(), "air.Flights", r"has no message air.Flights; it has: air.Flight, air.Tree, air.Unused, google"),
+        (descriptors(), "air.Tree", "has a message air.Tree that contains itself"),
+        (descriptors(FLIGHT + 'dependency: "other.proto"'), "air.Flight", "is not whole .* --include_imports"),
+    ],
+)
+def test_what_is_no_schema_is_told(content: bytes, message: str, reason: str) -> None:
+    with pytest.raises(ProtobufSchemaError, match=reason):
+        columns_of_message(content, message)
+
+
+def test_the_file_of_a_pipeline_names_descriptors_and_message(tmp_path: Path) -> None:
+    (tmp_path / "air.desc").write_bytes(descriptors())
+    path = tmp_path / "x.yaml"
+    text = "name: x\nsources:\n  s:\n    {topic: t, format: protobuf, schema_file: air.desc, message: air.Flight}\n"
+    path.write_text(f"{text}sinks: [{{topic: o, from: s}}]\n")
+    (source,) = read_pipeline(path).sources
+    assert (source.message, source.columns[0].type, "air" in repr(source.descriptors)) == ("air.Flight", "INT", True)
+    path.write_text(path.read_text().replace("air.Flight", "air.Nothing"))
+    with pytest.raises(PipelineError, match=r"x\.yaml:4: sources\.s: schema_file \S+ has no message air\.Nothing"):
+        read_pipeline(path)
