@@ -151,7 +151,7 @@ class LakeWriter(SinkWriter):
 
         session, done = frame.sparkSession, state.batches_done(self._sink.from_view)
         self._state = state
-        self._writer = writer_name(self._pipeline.name, state_id, self._sink.from_view)
+        self._writer = writer_name(self._pipeline.name, state_id, state.name_of(self._sink.from_view))
         note = self._read_note()
         try:
             if not self._table.exists(session):

@@ -88,6 +88,11 @@ def is_same_query(before: str, now: str) -> bool:
         return False
 
 
+def syntax_tree(sql: str) -> exp.Expr:
+    """The syntax tree of a query that `parse_query` takes. Raises SqlError."""
+    return _parsed(sql, _tokens(sql))
+
+
 def query_for_spark(sql: str, sources: Collection[str]) -> RewrittenSql:
     """What Spark is given for a query that `parse_query` takes; `sources` are the views of topics."""
     tokens = _tokens(sql)

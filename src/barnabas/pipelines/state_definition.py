@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from barnabas.pipelines.definition import Framing, KeyedSink, Pipeline, Sink, Source, Step, Tombstones
-from barnabas.pipelines.sql_steps import is_same_query
+from barnabas.pipelines.definition_changes import Changes, changes_of
 
 STATE_VERSION: Final = 2
 """What `definition.json` says of its own form, of the bytes of keys, and of how records are decoded. Of version 1,
@@ -32,38 +32,17 @@ def definition_of(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def first_change(pipeline: Pipeline, before: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The first difference to the definition of before in words, and its line in the file; None when there is none.
-
-    A schema that differs is none: `changed_schemas` tells of it.
-    """
-    now = definition_of(pipeline)
-    lines = {
-        "sources": {source.name: source.line for source in pipeline.sources},
-        "steps": {step.name: step.line for step in pipeline.steps},
-        "sinks": {sink.target: sink.line for sink in pipeline.sinks},
-    }
-    for part, word in (("sources", "source"), ("steps", "step"), ("sinks", "sink")):
-        old, new = before.get(part, {}), now[part]
-        for name in new:
-            if name not in old:
-                return f"{word} {name} was added", lines[part][name]
-            keys = {**new[name], **old[name]}
-            aspects = [key for key in keys if key != "schema" and not _is_same(key, old[name], new[name])]
-            if aspects:
-                return f"{word} {name} was changed ({', '.join(aspects)})", lines[part][name]
-        for name in old:
-            if name not in new:
-                return f"{word} {name} was removed", pipeline.line
-    return None
+def changes_since(pipeline: Pipeline, before: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Changes:
+    """What differs to the definition of before. A schema that differs is none: `changed_schemas` tells of it."""
+    return changes_of(pipeline, definition_of(pipeline), before, names)
 
 
 def changed_schemas(pipeline: Pipeline, before: Mapping[str, Any]) -> tuple[str, ...]:
-    """A warning for each source whose schema differs; to be asked where `first_change` finds nothing."""
+    """A warning for each source whose schema differs; to be asked where `changes_since` refuses nothing."""
     return tuple(
         f"the schema of source {source.name} was changed; what was computed before was read by the old one"
         for source in pipeline.sources
-        if before["sources"][source.name]["schema"] != source.schema
+        if before["sources"].get(source.name, {}).get("schema", source.schema) != source.schema
     )
 
 
@@ -98,8 +77,3 @@ def _sink(sink: Sink) -> dict[str, Any]:
 def _step(step: Step) -> dict[str, Any]:
     late = None if step.watermark is None else {"column": step.watermark.column, "delay_ms": step.watermark.delay_ms}
     return {_SQL: step.sql, "watermark": late}
-
-
-def _is_same(key: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    before, now = old.get(key), new.get(key)
-    return is_same_query(str(before), str(now)) if key == _SQL else bool(before == now)

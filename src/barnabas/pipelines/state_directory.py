@@ -31,7 +31,7 @@ from typing import Any, Final, TextIO
 from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
 from barnabas.pipelines.definition import Pipeline, PipelineError, TableSink, TopicSink
 from barnabas.pipelines.durable_files import sync_tree, write_json
-from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, definition_of, first_change
+from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, changes_since, definition_of
 
 SENT_NOTE: Final = "sent.json"
 """In an outbox: which batches were sent (`outbox`)."""
@@ -82,19 +82,24 @@ class StateDirectory:
         self._run_path = directory / "run.json"
         self._definition_path = directory / "definition.json"
         self._lock_path = directory / "lock"
+        self._names: Mapping[str, str] = _names(_read_json(self._definition_path) or {})
 
     @property
     def log_directory(self) -> Path:
         """For the logs of Spark."""
         return self.directory / "logs"
 
+    def name_of(self, view: str) -> str:
+        """What the state calls the query of a view: as the view was named when its first batch was made."""
+        return self._names.get(view, view)
+
     def checkpoint(self, view: str) -> Path:
         """Where Spark keeps what the query of a view has done."""
-        return self.directory / "checkpoints" / view
+        return self.directory / "checkpoints" / self.name_of(view)
 
     def outbox(self, view: str) -> Path:
         """Where batches of the query of a view wait to be sent to topics."""
-        return self.directory / "outbox" / view
+        return self.directory / "outbox" / self.name_of(view)
 
     @property
     def table_notes(self) -> Path:
@@ -169,9 +174,10 @@ class StateDirectory:
     def check_definition(self, pipeline: Pipeline) -> tuple[str | None, tuple[str, ...]]:
         """Sees that the checkpoints, if any, were made from the same definition; the id of the state, and warnings.
 
-        What has no part in the rows (triggers, the size of batches) may change, and a schema may, with a warning: a
-        record that stopped a run may be the reason. Changes nothing; the id is None where there is no state yet. Raises
-        PipelineError, with the first change and what to do.
+        What has no part in the rows (triggers, the size of batches) may change; what the state can go on with
+        (`definition_changes`), and a schema, with a warning: a record that stopped a run may be the reason. Changes
+        nothing; the id is None where there is no state yet. Raises PipelineError, with the first change that cannot be
+        gone on with, and what to do.
         """
         before = _read_json(self._definition_path)
         if not self.has_batches():
@@ -183,15 +189,18 @@ class StateDirectory:
                 pipeline.state_line,
             )
         self._refuse_other_version(pipeline, before)
-        changed = first_change(pipeline, before["definition"])
-        if changed is not None:
-            what, line = changed
+        changes = changes_since(pipeline, before["definition"], _names(before))
+        if changes.refused is not None:
+            what, line = changes.refused
             raise pipeline.error(
-                f"{what} since the runs that {self.directory} is the state of: undo that, or {self._again(pipeline)}, "
-                "or give the changed pipeline another `state` and other sinks",
+                f"{what} since the runs that {self.directory} is the state of: undo that, or compute it again into new "
+                f"tables that take the place of those, `barnabas pipeline backfill {pipeline.path}`, or "
+                f"{self._again(pipeline)}, or give the changed pipeline another `state` and other sinks",
                 line,
             )
-        return str(before.get("id")), changed_schemas(pipeline, before["definition"])
+        self._names = changes.names
+        told = tuple(f"{what} since the last run: what was written before stays as it is" for what in changes.taken)
+        return str(before.get("id")), (*changed_schemas(pipeline, before["definition"]), *told)
 
     def check_identity(self, pipeline: Pipeline, identity: ClusterIdentity) -> tuple[str, ...]:
         """Sees that the cluster and the topics are those that the checkpoints, if any, have offsets of; warnings.
@@ -232,6 +241,7 @@ class StateDirectory:
             "pipeline": pipeline.name,
             "cluster": identity.to_json(),
             "definition": definition_of(pipeline),
+            **({"names": dict(self._names)} if self._names else {}),
         }
         write_json(self._definition_path, content)
         if has_sent:
@@ -379,6 +389,12 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def _names(content: Mapping[str, Any]) -> dict[str, str]:
+    """The names that views had when their state was made, where they are others (`definition_changes`)."""
+    names = content.get("names")
+    return {str(view): str(name) for view, name in names.items()} if isinstance(names, dict) else {}
 
 
 def _last(log: Path) -> int:

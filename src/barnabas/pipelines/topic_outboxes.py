@@ -95,7 +95,7 @@ def opened_outboxes(
         found: dict[str, QueryOutbox] = {}
         for view, sinks in exact.items():
             ids = {sink.topic: topic_ids[sink.topic] for sink in sinks if sink.topic in topic_ids}
-            outbox = Outbox(state.outbox(view), state_id, ids, senders.sender(view, sinks))
+            outbox = Outbox(state.outbox(view), state_id, ids, senders.sender(state.name_of(view), sinks))
             try:
                 outbox.open(state.batches_done(view))
             except OutboxError as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from barnabas.pipelines.state_definition import definition_of, first_change
+from barnabas.pipelines.definition_changes import Changes
+from barnabas.pipelines.state_definition import changes_since, definition_of
 from tests.unit.pipelines.pipeline_files import read_flights
 
 PARQUET = "  - parquet: out/delays\n    from: by_hour\n    key: [name, hour]\n"
@@ -17,10 +18,10 @@ def test_what_is_new_in_a_pipeline_is_in_its_state_only_where_it_is_used(tmp_pat
     assert definition_of(before)["sinks"]["topic delays"].keys() == {"from", "key"}
     topic = "    topic: flights\n"
     keeping = read_flights(tmp_path, (topic, f"{topic}    tombstones: keep\n"))
-    assert first_change(before, definition_of(before)) is None
-    assert first_change(keeping, definition_of(before)) == ("source flights was changed (tombstones)", 3)
-    assert first_change(before, definition_of(keeping)) == ("source flights was changed (tombstones)", 3)
+    assert changes_since(before, definition_of(before)) == Changes()
+    assert changes_since(keeping, definition_of(before)).refused == ("source flights was changed (tombstones)", 3)
+    assert changes_since(before, definition_of(keeping)).refused == ("source flights was changed (tombstones)", 3)
     delta = (PARQUET, "  - {delta: t, from: by_hour, key: name}\n")
     deleting = (PARQUET, "  - {delta: t, from: by_hour, key: name, delete: delay}\n")
-    told = first_change(read_flights(tmp_path, deleting), definition_of(read_flights(tmp_path, delta)))
-    assert told == (f"sink delta {tmp_path}/t was changed (delete)", 26)
+    told = changes_since(read_flights(tmp_path, deleting), definition_of(read_flights(tmp_path, delta)))
+    assert told.refused == (f"sink delta {tmp_path}/t was changed (delete)", 26)

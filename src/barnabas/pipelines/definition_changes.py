@@ -1,0 +1,314 @@
+"""What of a changed pipeline its state can go on with, and what it cannot, and why; without Spark.
+
+A query without state of Spark's (no groups, no joins of streams) may change as it likes, as long as it reads the same
+streams. One with state may get what the state knows nothing of: another filter, another name of a step, a column that
+is made beside those that are there. What decides is compared as syntax trees; what cannot be told apart is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from barnabas.pipelines.definition import Pipeline
+from barnabas.pipelines.query_parts import QueryParts, parts_of, renamed_query, tables_of
+from barnabas.pipelines.sql_steps import SqlError, is_same_query, parse_query
+
+_SQL: Final = "sql"
+Definition = Mapping[str, Any]
+
+
+class _RefusedError(Exception):
+    """A change that the state cannot go on with: what, why, and of which step, source or sink."""
+
+    def __init__(self, part: str, name: str, what: str) -> None:
+        super().__init__(what)
+        self.part, self.name, self.what = part, name, what
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """`refused` is the first change that the state cannot go on with, and its line; `taken` are those that it can, in
+    words. `names` has, by view that is written, the name that it had when its checkpoint was made, where that differs.
+    """
+
+    refused: tuple[str, int] | None = None
+    taken: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def changes_of(
+    pipeline: Pipeline, now: Definition, before: Definition, names: Mapping[str, str] | None = None
+) -> Changes:
+    """Compares two definitions (`definition_of`); `names` are those that the state has had so far (`Changes`)."""
+    looking = _Looking(pipeline, now, before, dict(names or {}))
+    try:
+        return looking.look()
+    except _RefusedError as refused:
+        return Changes((refused.what, looking.line(refused.part, refused.name)))
+
+
+class _Looking:
+    def __init__(self, pipeline: Pipeline, now: Definition, before: Definition, names: dict[str, str]) -> None:
+        self._pipeline = pipeline
+        self._old, self._new = _Graph(before), _Graph(now)
+        self._names = names
+        self._taken: list[str] = []
+        self._renames = _renames(self._old, self._new)
+
+    def line(self, part: str, name: str) -> int:
+        """Of a step, source or sink; of the pipeline where it is there no longer."""
+        lines = {
+            "source": {source.name: source.line for source in self._pipeline.sources},
+            "step": {step.name: step.line for step in self._pipeline.steps},
+            "sink": {sink.target: sink.line for sink in self._pipeline.sinks},
+        }
+        return lines[part].get(name, self._pipeline.line)
+
+    def look(self) -> Changes:
+        old_views = {sink["from"] for sink in self._old.sinks.values()}
+        for target, sink in self._new.sinks.items():
+            if target in self._old.sinks:
+                self._compare_sink(target, self._old.sinks[target], sink)
+            elif any(self._renames.get(view, view) == sink["from"] for view in old_views):
+                why = f"sink {target} was added, and {sink['from']} has run: what it gave until now would not be there"
+                raise _RefusedError("sink", target, why)
+        for target in self._old.sinks:
+            if target not in self._new.sinks:
+                raise _RefusedError("sink", target, f"sink {target} was removed")
+        names: dict[str, str] = {}
+        for view in dict.fromkeys(sink["from"] for sink in self._old.sinks.values()):
+            becomes = self._renames.get(view, view)
+            self._compare_query(view, becomes)
+            if self._names.get(view, view) != becomes:
+                names[becomes] = self._names.get(view, view)
+        self._take_new_sinks(old_views, names)
+        for old, new in self._renames.items():
+            self._taken.append(f"step {old} is named {new} now")
+        return Changes(None, tuple(dict.fromkeys(self._taken)), names)
+
+    def _take_new_sinks(self, old_views: set[str], names: Mapping[str, str]) -> None:
+        kept = {self._renames.get(view, view) for view in old_views}
+        for target, sink in self._new.sinks.items():
+            if target in self._old.sinks:
+                continue
+            if sink["from"] not in kept and sink["from"].lower() in (name.lower() for name in names.values()):
+                what = f"step {sink['from']} has the name that {_key_of(names, sink['from'])} had, whose state is kept"
+                raise _RefusedError("step", sink["from"], f"{what} under it: name it otherwise")
+            self._taken.append(f"sink {target} was added: it begins where its sources begin")
+
+    def _compare_sink(self, target: str, old: Definition, new: Definition) -> None:
+        moved = {**old, "from": self._renames.get(old["from"], old["from"])}
+        aspects = [key for key in {**new, **moved} if moved.get(key) != new.get(key)]
+        if aspects:
+            raise _RefusedError("sink", target, f"sink {target} was changed ({', '.join(aspects)})")
+
+    def _compare_query(self, old_view: str, new_view: str) -> None:
+        """Raises _RefusedError where what Spark has kept for a query is not what the query of now needs."""
+        old_chain, new_chain = self._old.chain(old_view), self._new.chain(new_view)
+        for name in self._old.sources_behind(old_view):
+            self._compare_source(name, self._new.sources_behind(new_view))
+        streams = self._old.streams(old_view)
+        pairs = self._pairs(old_chain, new_chain)
+        if not self._old.has_state(old_view) and not self._new.has_state(new_view) and len(streams) == 1:
+            self._refuse_other_streams(old_view, new_view)
+            self._take_stateless(new_view, pairs, old_chain, new_chain)
+            return
+        for name in old_chain:
+            if name not in pairs:
+                raise _RefusedError("step", new_view, f"step {name} was removed from what {new_view} reads")
+        for name in new_chain:
+            if name not in pairs.values():
+                raise _RefusedError("step", name, f"step {name} was added before {new_view}, which has state")
+        grouped = next((name for name in old_chain if self._old.aggregates(name)), new_view)
+        for old, new in pairs.items():
+            self._compare_step(old, new, _Place(self._old, old_view, old), grouped)
+        self._refuse_other_streams(old_view, new_view)
+        self._compare_keys(new_view, pairs)
+
+    def _refuse_other_streams(self, old_view: str, new_view: str) -> None:
+        before, after = self._old.streams(old_view), self._new.streams(new_view)
+        if before != after:
+            what = f"{new_view} reads the streams {', '.join(after)} now, and its offsets are of {', '.join(before)}"
+            raise _RefusedError("step", new_view, f"step {what}")
+
+    def _pairs(self, old_chain: Sequence[str], new_chain: Sequence[str]) -> dict[str, str]:
+        paired = ((name, self._renames.get(name, name)) for name in old_chain)
+        return {old: new for old, new in paired if new in new_chain}
+
+    def _take_stateless(
+        self, view: str, pairs: Mapping[str, str], old_chain: Sequence[str], new_chain: Sequence[str]
+    ) -> None:
+        changed = [new for old, new in pairs.items() if not self._is_same_step(old, new)]
+        hidden = next((new for new in changed if self._new.names_parts(new)), None)
+        if hidden is not None:
+            what = f"step {hidden} was changed (sql), and has WITH: how often it reads a stream cannot be told"
+            raise _RefusedError("step", hidden, what)
+        self._compare_keys(view, pairs)
+        added = [name for name in new_chain if name not in pairs.values()]
+        removed = [name for name in old_chain if name not in pairs]
+        for word, names in (("changed", changed), ("added", added), ("removed", removed)):
+            self._taken += [f"step {name} was {word}" for name in names]
+
+    def _compare_keys(self, view: str, pairs: Mapping[str, str]) -> None:
+        """The columns by which a row is known are made as they were: rows of former keys would stay for ever."""
+        old = next((old for old, new in pairs.items() if new == view), None)
+        if old is None or self._is_same_step(old, view):
+            return
+        before, after = self._parts(self._old, old), self._parts(self._new, view)
+        keys = {name for sink in self._new.sinks.values() if sink["from"] == view for name in sink["key"]}
+        if before is None or after is None:
+            return
+        for key in sorted(keys):
+            if before.column(key) != after.column(key):
+                what = f"step {view} was changed (column {key}): rows are known by it, and those of former keys stay"
+                raise _RefusedError("step", view, what)
+
+    def _compare_source(self, name: str, now: Sequence[str]) -> None:
+        old, new = self._old.sources[name], self._new.sources.get(name)
+        if new is None:
+            raise _RefusedError("source", name, f"source {name} was removed")
+        aspects = [key for key in {**new, **old} if key != "schema" and old.get(key) != new.get(key)]
+        if aspects and name in now:
+            raise _RefusedError("source", name, f"source {name} was changed ({', '.join(aspects)})")
+
+    def _compare_step(self, old: str, new: str, place: _Place, grouped: str) -> None:
+        if self._is_same_step(old, new):
+            return
+        if self._old.steps[old]["watermark"] != self._new.steps[new]["watermark"]:
+            raise _RefusedError("step", new, f"step {new} was changed (watermark), and {grouped} forgets by it")
+        before, after = self._parts(self._old, old), self._parts(self._new, new)
+        if before is None or after is None or before.rest != after.rest or place.is_of_several_streams:
+            raise _RefusedError("step", new, f"step {new} was changed (sql), and Spark keeps state for {grouped}")
+        fault = None
+        if place.aggregates:
+            fault = before.grouping_fault(after)
+        elif place.is_before_groups:
+            fault = before.input_fault(after)
+        if fault is None and (place.is_after_groups or not (place.aggregates or place.is_before_groups)):
+            fault = before.output_fault(after)
+        if fault is not None:
+            whose = "its groups" if place.aggregates else f"groups of {grouped}"
+            what = f"step {new} was changed ({fault}), and Spark keeps {whose} that were made before that"
+            raise _RefusedError("step", new, what)
+        self._taken += [f"step {new} was changed ({what})" for what in before.differences(after)]
+
+    def _is_same_step(self, old: str, new: str) -> bool:
+        before, after = self._old.steps[old], self._new.steps[new]
+        if before["watermark"] != after["watermark"]:
+            return False
+        return is_same_query(renamed_query(before[_SQL], self._renames), renamed_query(after[_SQL], {}))
+
+    def _parts(self, graph: _Graph, name: str) -> QueryParts | None:
+        renames = self._renames if graph is self._old else {}
+        return parts_of(renamed_query(graph.steps[name][_SQL], renames))
+
+
+class _Graph:
+    """A definition, by names as they are written."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.sources: Mapping[str, Definition] = definition.get("sources", {})
+        self.steps: Mapping[str, Definition] = definition.get("steps", {})
+        self.sinks: Mapping[str, Definition] = definition.get("sinks", {})
+        names = {name.lower(): name for name in (*self.sources, *self.steps)}
+        self._reads: dict[str, tuple[str, ...]] = {}
+        self._aggregates: dict[str, bool] = {}
+        self._has_with: dict[str, bool] = {}
+        for name, step in self.steps.items():
+            try:
+                query = parse_query(str(step[_SQL]))
+            except SqlError:
+                self._reads[name], self._aggregates[name] = (), True
+                continue
+            tables, self._has_with[name] = tables_of(str(step[_SQL]))
+            read = (names.get(view) for view in tables)
+            self._reads[name] = tuple(view for view in read if view is not None and view != name)
+            self._aggregates[name] = query.aggregates
+
+    def reads(self, name: str) -> tuple[str, ...]:
+        """The views that a view reads itself, as often as it does."""
+        return self._reads.get(name, ())
+
+    def names_parts(self, name: str) -> bool:
+        """Whether a step has WITH."""
+        return self._has_with.get(name, True)
+
+    def aggregates(self, name: str) -> bool:
+        """Whether a step puts rows of a stream together."""
+        return self._aggregates.get(name, False) and bool(self.streams(name))
+
+    def chain(self, view: str) -> list[str]:
+        """The steps behind a view and itself, each once, what is read first."""
+        found: dict[str, None] = {}
+        for name in self._walk(view):
+            if name in self.steps:
+                found.setdefault(name)
+        return list(found)
+
+    def sources_behind(self, view: str) -> list[str]:
+        """All sources behind a view."""
+        return list(dict.fromkeys(name for name in self._walk(view) if name in self.sources))
+
+    def streams(self, view: str) -> list[str]:
+        """The streams that are read, as often as they are."""
+        read = (self.sources.get(name, {}).get("read") for name in self._walk(view))
+        return [name for name, mode in zip(self._walk(view), read, strict=True) if mode == "stream"]
+
+    def has_state(self, view: str) -> bool:
+        """Whether Spark keeps state for the query of a view, as far as its text says."""
+        return any(self.aggregates(name) or len(self.streams(name)) > 1 for name in self.chain(view))
+
+    def readers(self, view: str, chain: Sequence[str]) -> list[str]:
+        """The steps of the chain that read a view themselves."""
+        return [name for name in chain if view in self.reads(name)]
+
+    def _walk(self, view: str) -> Iterator[str]:
+        for name in self.reads(view):
+            yield from self._walk(name)
+        yield view
+
+
+class _Place:
+    """Where a step stands in the query of a view."""
+
+    def __init__(self, graph: _Graph, view: str, name: str) -> None:
+        self._graph, self._chain = graph, graph.chain(view)
+        self.aggregates = graph.aggregates(name)
+        self.is_of_several_streams = len(graph.streams(view)) > 1
+        self.is_before_groups = name != view and self._ends_in_groups(name)
+        self.is_after_groups = any(graph.aggregates(each) for each in graph.chain(name) if each != name)
+
+    def _ends_in_groups(self, name: str) -> bool:
+        """Whether all that comes of a step goes through groups that name the columns that they take."""
+        readers = self._graph.readers(name, self._chain)
+        return bool(readers) and all(self._takes_by_name(each) or self._passes_on(each) for each in readers)
+
+    def _takes_by_name(self, name: str) -> bool:
+        parts = parts_of(self._graph.steps[name][_SQL])
+        return self._graph.aggregates(name) and parts is not None and not parts.has_star and not parts.is_distinct
+
+    def _passes_on(self, name: str) -> bool:
+        return not self._graph.aggregates(name) and self._ends_in_groups(name)
+
+
+def _renames(old: _Graph, new: _Graph) -> dict[str, str]:
+    """The steps that have another name and are else what they were."""
+    found: dict[str, str] = {}
+    added = [name for name in new.steps if name not in old.steps and name not in old.sources]
+    for name, step in old.steps.items():
+        if name in new.steps or name in new.sources:
+            continue
+        sql = renamed_query(step[_SQL], found)
+        for candidate in added:
+            other = new.steps[candidate]
+            if other["watermark"] == step["watermark"] and is_same_query(sql, renamed_query(other[_SQL], {})):
+                found[name] = candidate
+                added.remove(candidate)
+                break
+    return found
+
+
+def _key_of(names: Mapping[str, str], former: str) -> str:
+    return next((name for name, each in names.items() if each.lower() == former.lower()), former)
