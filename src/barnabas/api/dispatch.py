@@ -230,7 +230,7 @@ class Dispatcher:
                 figures.answered_at_once += 1
             else:
                 duration_ms = int((self._loop.time() - context.received) * 1000)
-                figures.answered_later(duration_ms, is_queued=responder.is_queued)
+                figures.answered_later(duration_ms, is_queued=responder.is_queued, by=context)
 
     def _count_errors(self, context: RequestContext, codes: list[int]) -> None:
         if codes:

@@ -384,7 +384,7 @@ class FetchFastPath:
         """Counts a request that is answered now and came at that time."""
         duration_ms = int((self._shared.now() - received) * 1000)
         for metrics in self._metrics:
-            metrics.answered_later(duration_ms, is_queued=False)
+            metrics.answered_later(duration_ms, is_queued=False, by=self._context)
 
 
 class _Waiting:

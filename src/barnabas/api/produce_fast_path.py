@@ -552,7 +552,8 @@ class _Parked:
                 )
             ]
         slot = self._slot
-        path.metrics.answered_later(int((path.now() - self._received) * 1000), is_queued=slot.is_queued)
+        duration_ms = int((path.now() - self._received) * 1000)
+        path.metrics.answered_later(duration_ms, is_queued=slot.is_queued, by=path.kind)
         slot.complete(response)
 
 

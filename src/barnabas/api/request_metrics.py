@@ -7,7 +7,8 @@ go when one of these is read. There is no queue between network and handlers, so
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from barnabas.kernel.metrics import Histogram, Meter, MetricName, MetricsRegistry, Snapshot
 from barnabas.wire.errors import ErrorCode
@@ -18,6 +19,15 @@ TYPE = "RequestMetrics"
 
 _DURATIONS_MAX: Final = 64
 """Different ones that are counted before they go into the histograms."""
+
+
+class Requester(Protocol):
+    """Whose request it was, as far as is known of one that has waited."""
+
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def api_version(self) -> int: ...
 
 
 class RequestTimes(Histogram):
@@ -77,8 +87,8 @@ class RequestMetrics:
             meter = self._meters[version] = self._metrics.meter(MetricName(GROUP, TYPE, "RequestsPerSec", tags))
         return meter
 
-    def answered_later(self, duration_ms: int, *, is_queued: bool) -> None:
-        """Counts a request that was parked."""
+    def answered_later(self, duration_ms: int, *, is_queued: bool, by: Requester | None = None) -> None:  # noqa: ARG002
+        """Counts a request that was parked; `by` is for those who trace it."""
         later, key = self._later, (duration_ms, is_queued)
         count = later.get(key)
         if count is None:
@@ -109,12 +119,17 @@ class RequestMetrics:
 class RequestMetricsByName:
     """The figures of all APIs, made when an API is first asked for."""
 
-    def __init__(self, metrics: MetricsRegistry) -> None:
+    def __init__(
+        self,
+        metrics: MetricsRegistry,
+        make: Callable[[MetricsRegistry, str], RequestMetrics] = RequestMetrics,
+    ) -> None:
         self._metrics = metrics
+        self._make = make
         self._by_name: dict[str, RequestMetrics] = {}
 
     def of(self, name: str) -> RequestMetrics:
         found = self._by_name.get(name)
         if found is None:
-            found = self._by_name[name] = RequestMetrics(self._metrics, name)
+            found = self._by_name[name] = self._make(self._metrics, name)
         return found

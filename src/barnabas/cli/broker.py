@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import asyncio
 
     from barnabas.config.broker_config import BrokerConfig
+    from barnabas.kernel.logs import Logs
     from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import RealHost
     from barnabas.kernel.real_service import ServiceManager
+    from barnabas.kernel.real_traces import RealTraces
     from barnabas.server.broker import Broker
 
 # Several of the largest requests and responses that are usual.
@@ -97,7 +99,8 @@ async def _serve(
         stop_at_end_of_input(host.loop, stop)
     try:
         logs = broker_logs(config, host.clock)
-    except (OSError, ValueError) as error:
+        traces = _traces(config, host, logs)
+    except (OSError, ValueError, RuntimeError) as error:
         _say_error(error, as_json)
         return 1
     broker = Broker(
@@ -106,7 +109,11 @@ async def _serve(
         logs,
         on_alarm=lambda text: click.echo(f"barnabas broker: {text}", err=True),
         process=process_text,
+        traces=traces,
     )
+    if traces is not None:
+        traces.register(broker.metrics)
+        traces.start()
     register_process_metrics(broker.metrics)
     watch = TurnWatch(host.loop, broker.long_turns.count, broker_turn_names())
     collector = CollectorPolicy(host.loop)
@@ -123,6 +130,28 @@ async def _serve(
         watch.stop()
         if telling is not None:
             telling.cancel()
+        if traces is not None:
+            traces.close()
+
+
+def _traces(config: BrokerConfig, host: RealHost, logs: Logs) -> RealTraces | None:
+    """Where spans go; None where nothing is traced. Raises TracesMissingError."""
+    from barnabas import __version__
+    from barnabas.config.settings import take
+    from barnabas.server.config import TracesSettings
+
+    endpoint = take(TracesSettings, config.values).endpoint
+    if not endpoint:
+        return None
+    from barnabas.kernel.real_traces import otlp_traces
+
+    resource = {
+        "service.name": "barnabas",
+        "service.version": __version__,
+        "service.instance.id": f"broker-{config.broker_id}" if config.broker_id >= 0 else host.name,
+        "host.name": host.name,
+    }
+    return otlp_traces(endpoint, resource, logs.logger("barnabas.traces"))
 
 
 async def _serve_until_told(

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from barnabas.controller.candidacy import RETRY_BACKOFF_MS, Candidacy
@@ -49,6 +50,7 @@ from barnabas.controller.term_events import (
     UpdateFeatures,
     not_controller,
 )
+from barnabas.controller.traces import ControllerTraces
 from barnabas.coordination.layout.cluster import ProducerIdBlock
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.coordination.ports import Store
@@ -58,6 +60,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.tracing import Traces
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from barnabas.wire.topics import ElectionType, TopicPartition
@@ -82,7 +85,9 @@ class Controller:
         timers: Timers,
         logs: Logs,
         metrics: MetricsRegistry,
+        traces: Traces | None = None,
     ) -> None:
+        """Without `traces` nothing is traced."""
         self._host = host
         self._settings = settings
         self._ports = ports
@@ -90,10 +95,11 @@ class Controller:
         self._metrics = metrics
         self._logger = logs.logger("kafka.controller.KafkaController")
         self._state_change_logger = logs.logger("state.change.logger")
+        traced = None if traces is None else ControllerTraces(host, traces)
         self._queue: EventQueue[ControllerEvent] = EventQueue(
             "controller-event-thread",
             host.loop,
-            self._process,
+            self._process if traced is None else partial(traced.process, process=self._process, term=lambda: self.term),
             logger=self._logger,
             kind=lambda event: event.state,
             levels=EVENT_LEVELS,
@@ -102,7 +108,7 @@ class Controller:
             capacity=None,
         )
         self._gauges = ControllerGauges(self, self._queue, metrics)
-        self._recent_transitions = RecentTransitions(host.clock)
+        self._recent_transitions = traced or RecentTransitions(host.clock)
         self._candidacy = Candidacy(
             host,
             settings,

@@ -30,6 +30,7 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurns
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.system_errors import reason
+from barnabas.kernel.tracing import Traces
 from barnabas.log.directories.directory_files import LogDirectoryLockedError
 from barnabas.log.manager.log_manager import NoLogDirectoryError
 from barnabas.log.manager.start_up import DuplicateLogError
@@ -68,9 +69,10 @@ class Broker:
         *,
         on_alarm: Callable[[str], object] = lambda _text: None,
         process: Callable[[], bytes] | None = None,
+        traces: Traces | None = None,
     ) -> None:
         """`on_alarm` is called with what a person must read before the broker serves; the log has it too. `process`
-        gives more samples to a scrape: those of the process.
+        gives more samples to a scrape: those of the process. Without `traces` nothing is traced.
         """
         self.config = config
         self.host = host
@@ -83,7 +85,7 @@ class Broker:
         self.alarms: list[str] = []
         """The texts that `on_alarm` was called with."""
         self._on_alarm = on_alarm
-        self._shared = SharedServices.on(host, logs)
+        self._shared = SharedServices.on(host, logs, traces)
         self.long_turns = LongTurns(host.loop.time, logs.logger("barnabas.loop"), self.metrics)
         """Counts turns that held the loop too long; fed by the runner of the broker on a real loop."""
         self._logger = logs.logger("kafka.server.KafkaServer")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 from barnabas.api.authentication import Authentication
 from barnabas.api.dispatch import Dispatcher
 from barnabas.api.internal_log import ReplicatedInternalLog
+from barnabas.api.request_traces import RequestTraces
+from barnabas.api.traced_dispatch import TracedDispatcher
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.config.broker_config import BrokerConfig
@@ -24,6 +26,7 @@ from barnabas.controller.told_leadership import ToldLeadership
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.follower.fetch_protocol import FetchProtocol, fetch_protocol
 from barnabas.follower.settings import ReplicaSettings
+from barnabas.kernel.tracing import Sampler
 from barnabas.leader.alter_partition import AlterPartitionManager
 from barnabas.leader.isr_changes import IsrChanges
 from barnabas.leader.partition import Partition
@@ -39,7 +42,7 @@ from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.server.authorization import Authorization
 from barnabas.server.broker_channels import BrokerChannels, MarkersToBrokers, MetadataLeaders, VerificationToBrokers
 from barnabas.server.cluster_identity import Identity
-from barnabas.server.config import LifecycleSettings
+from barnabas.server.config import LifecycleSettings, TracesSettings
 from barnabas.server.connections import BrokerLinks, ControlLinks
 from barnabas.server.controller_channel import ControllerChannel
 from barnabas.server.coordination_session import CoordinationSession
@@ -142,13 +145,19 @@ class BrokerComponents:
         shared, authentication = self.shared, self._authentication()
         if self.tls is not None:
             self.tls.logins = authentication.counts
-        return Dispatcher(
+        make: Callable[..., Dispatcher] = Dispatcher
+        traces = shared.traces
+        if traces is not None:
+            per_second = take(TracesSettings, self.config.values).requests_per_second
+            sampler = Sampler(shared.host.loop.time, per_second)
+            make = partial(TracedDispatcher, RequestTraces(traces, sampler, shared.host.clock))
+        return make(
             shared.host,
             self.handlers.registry,
             shared.logs.logger("kafka.server.KafkaApis"),
             shared.metrics,
-            shared.steps,
-            None if self.authorization is None else self.authorization.authorizer,
+            steps=shared.steps,
+            authorizer=None if self.authorization is None else self.authorization.authorizer,
             authentication=authentication,
             throttles=self.storage.client_throttles,
         )
@@ -517,6 +526,7 @@ class BrokerComponents:
             timers=shared.timers,
             logs=shared.logs,
             metrics=shared.metrics,
+            traces=shared.traces,
         )
 
     def _elected(self) -> None:

@@ -12,6 +12,22 @@ from barnabas.config.settings import own_setting, setting
 from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
 from barnabas.tiered.settings import TIERED_KEYS
 
+
+@dataclass(frozen=True, slots=True)
+class HttpAddress:
+    """An address of http or https, or nothing."""
+
+    def allows(self, value: str, /) -> bool:
+        scheme, separator, rest = value.partition("://")
+        return not value or (scheme in {"http", "https"} and bool(separator and rest.strip("/")))
+
+    def describe(self) -> str:
+        return "it must be an address, http://... or https://..., or empty"
+
+    def refusal(self, value: str, /) -> tuple[object, str]:
+        return value, self.describe()
+
+
 METRICS_PORT: Final[ConfigKey[int]] = ConfigKey(
     name="barnabas.metrics.port",
     type=ConfigType.INT,
@@ -44,12 +60,36 @@ LOGS_LEVELS: Final[ConfigKey[tuple[str, ...]]] = ConfigKey(
     documentation="Levels of loggers, as LOGGER=LEVEL pairs, such as root=INFO,kafka.controller=DEBUG.",
     importance=Importance.LOW,
 )
+TRACES_ENDPOINT: Final[ConfigKey[str]] = ConfigKey(
+    name="barnabas.traces.endpoint",
+    type=ConfigType.STRING,
+    default="",
+    documentation=(
+        "Where traces go, by OTLP over HTTP: http://HOST:4318/v1/traces of an OpenTelemetry collector. Empty: nothing"
+        " is traced. Needs pip install 'barnabas[otel]'; headers and certificates come from OTEL_EXPORTER_OTLP_..."
+    ),
+    importance=Importance.LOW,
+    validator=HttpAddress(),
+)
+TRACES_REQUESTS: Final[ConfigKey[float]] = ConfigKey(
+    name="barnabas.traces.requests.per.second",
+    type=ConfigType.DOUBLE,
+    default=1.0,
+    documentation=(
+        "Spans of requests in a second, of each kind (Produce, FetchConsumer, FetchFollower, Metadata ...), at most."
+        " Events of the controller are all traced."
+    ),
+    importance=Importance.LOW,
+    validator=Between(0.001, 1000),
+)
 
 OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     METRICS_PORT,
     METRICS_HOST,
     LOGS_DIRECTORY,
     LOGS_LEVELS,
+    TRACES_ENDPOINT,
+    TRACES_REQUESTS,
     DIRECTORY_PATIENCE,
     *TIERED_KEYS,
 )
@@ -62,6 +102,14 @@ class MetricsSettings:
 
     host: str = own_setting(METRICS_HOST)
     port: int = own_setting(METRICS_PORT)
+
+
+@dataclass(frozen=True, slots=True)
+class TracesSettings:
+    """Where traces go, and how many of requests; an empty endpoint is nowhere."""
+
+    endpoint: str = own_setting(TRACES_ENDPOINT)
+    requests_per_second: float = own_setting(TRACES_REQUESTS)
 
 
 @dataclass(frozen=True, slots=True)

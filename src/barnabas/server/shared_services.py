@@ -11,6 +11,7 @@ from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.tracing import Traces
 from barnabas.link.buffers import BufferPool
 
 
@@ -26,9 +27,11 @@ class SharedServices:
     tick: Tick
     pool: BufferPool
     steps: StepRunner
+    traces: Traces | None = None
+    """Where spans go; None where nothing is traced."""
 
     @classmethod
-    def on(cls, host: Host, logs: Logs) -> SharedServices:
+    def on(cls, host: Host, logs: Logs, traces: Traces | None = None) -> SharedServices:
         timers = Timers(host.loop)
         return cls(
             host=host,
@@ -39,4 +42,5 @@ class SharedServices:
             tick=Tick(host.loop),
             pool=BufferPool(),
             steps=StepRunner(host.loop),
+            traces=traces,
         )
