@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli import controller_show
+from barnabas.cli.later_commands import LaterCommands
 
 if TYPE_CHECKING:
     from barnabas.coordination.client import Client
@@ -20,12 +20,9 @@ ELECTION_TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.02
 
 
-@click.group(name="controller")
+@click.group(name="controller", cls=LaterCommands, later={"show": "barnabas.cli.controller_show:command"})
 def command() -> None:
     """Look after the controller of a cluster."""
-
-
-command.add_command(controller_show.command)
 
 
 @command.command(name="move", short_help="Make the brokers elect a new controller.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli import group_delete, group_reset
 from barnabas.cli.connection import (
     bootstrap_option,
     complete_groups,
@@ -17,6 +16,7 @@ from barnabas.cli.connection import (
     run_with_client,
 )
 from barnabas.cli.group_states import find_group, is_told_no_members
+from barnabas.cli.later_commands import LaterCommands
 from barnabas.cli.missing import missing_groups
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
 from barnabas.wire.sentinels import LATEST_TIMESTAMP
@@ -89,13 +89,17 @@ class DescribedGroup:
         return sum(known) if known else None
 
 
-@click.group(name="group")
+@click.group(
+    name="group",
+    cls=LaterCommands,
+    later={
+        "delete": "barnabas.cli.group_delete:delete",
+        "delete-offsets": "barnabas.cli.group_delete:delete_offsets",
+        "reset": "barnabas.cli.group_reset:command",
+    },
+)
 def command() -> None:
     """List, describe, reset and delete consumer groups."""
-
-
-for _command in (group_reset.command, group_delete.delete, group_delete.delete_offsets):
-    command.add_command(_command)
 
 
 @command.command(name="list")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli import topic_alter, topic_copy, topic_export, topic_import, topic_stats
 from barnabas.cli.connection import (
     CommandError,
     bootstrap_option,
@@ -19,6 +18,7 @@ from barnabas.cli.connection import (
     report,
     run_with_client,
 )
+from barnabas.cli.later_commands import LaterCommands
 from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
 from barnabas.cli.topic_ids import topic_id
@@ -96,16 +96,13 @@ class DescribedTopic:
         return replication_factor(self.info)
 
 
-@click.group(name="topic")
+@click.group(
+    name="topic",
+    cls=LaterCommands,
+    later={word: f"barnabas.cli.topic_{word}:command" for word in ("alter", "copy", "export", "import", "stats")},
+)
 def command() -> None:
     """Create, list, describe, alter and delete topics."""
-
-
-command.add_command(topic_alter.command)
-command.add_command(topic_copy.command)
-command.add_command(topic_export.command)
-command.add_command(topic_import.command)
-command.add_command(topic_stats.command)
 
 
 @command.command(name="list")

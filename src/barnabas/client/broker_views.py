@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.client.own_lane import OwnLane
 from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
+from barnabas.wire import messages
 from barnabas.wire.api_keys import OWN_APIS
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
-from barnabas.wire.messages import DescribeControllerRequest, MetadataRequest
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
@@ -46,7 +46,7 @@ class BrokerViews(OwnLane):
         """Who the controller is and what it tells, with at most so many of its last transitions; None from one that is
         no broker of Barnabas. Raises ClientTimeoutError.
         """
-        request = DescribeControllerRequest(transitions_max=transitions_max)
+        request = messages.DescribeControllerRequest(transitions_max=transitions_max)
 
         async def attempt(attempt_ms: float) -> tuple[BrokerNode, DescribeControllerResponse | None]:
             node = self._client.node(self._client.cluster.controller_id)
@@ -110,8 +110,9 @@ class BrokerViews(OwnLane):
         timeout_ms: float | None,
     ) -> None:
         """Asks all brokers until `check` raises for none of them; it raises errors that can be retried."""
-        request = MetadataRequest(
-            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
+        request = messages.MetadataRequest(
+            topics=[messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics],
+            allow_auto_topic_creation=False,
         )
 
         async def look(node: BrokerNode) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.cluster import BrokerNode
 from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
-from barnabas.wire.messages import FindCoordinatorRequest
 from barnabas.wire.sentinels import NO_BROKER
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Coordinator:
         raise_for_code(code, f"{what} of {self._what}")
 
     async def _find(self, timeout_ms: float) -> BrokerNode:
-        request = FindCoordinatorRequest(key_type=int(self._key_type), coordinator_keys=[self.key])
+        request = messages.FindCoordinatorRequest(key_type=int(self._key_type), coordinator_keys=[self.key])
         response = await self._client.ask_any(lambda node: self._client.ask(node, self._lane, request, timeout_ms))
         for answer in response.coordinators:
             if answer.key == self.key:

@@ -11,8 +11,8 @@ from barnabas.client.errors import CommitFailedError
 from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.subscription_bytes import by_topic
 from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import OffsetCommitRequest, OffsetFetchRequest
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ class GroupCoordinator(Coordinator):
         """
         if not offsets:
             return
-        request = OffsetCommitRequest(
+        request = messages.OffsetCommitRequest(
             group_id=self.group_id,
             generation_id_or_member_epoch=membership.generation,
             member_id=membership.member_id,
             group_instance_id=membership.group_instance_id,
             topics=[
-                OffsetCommitRequest.OffsetCommitRequestTopic(
+                messages.OffsetCommitRequest.OffsetCommitRequestTopic(
                     name=topic,
                     partitions=[
                         _offset_to_commit(number, offsets[TopicPartition(topic, number)]) for number in numbers
@@ -97,11 +97,11 @@ class GroupCoordinator(Coordinator):
         topics = None
         if partitions is not None:
             topics = [
-                OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+                messages.OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
                 for topic, numbers in by_topic(partitions).items()
             ]
-        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
-        request = OffsetFetchRequest(groups=[group], require_stable=require_stable)
+        group = messages.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group_id, topics=topics)
+        request = messages.OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
         async def attempt(attempt_ms: float) -> dict[TopicPartition, OffsetAndMetadata]:
             return self._read_committed(await self.ask(request, attempt_ms))
@@ -135,8 +135,10 @@ class GroupCoordinator(Coordinator):
         self.check(code, f"commit of {partition}")
 
 
-def _offset_to_commit(number: int, offset: OffsetAndMetadata) -> OffsetCommitRequest.OffsetCommitRequestPartition:
-    return OffsetCommitRequest.OffsetCommitRequestPartition(
+def _offset_to_commit(
+    number: int, offset: OffsetAndMetadata
+) -> messages.OffsetCommitRequest.OffsetCommitRequestPartition:
+    return messages.OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=number,
         committed_offset=offset.offset,
         committed_leader_epoch=offset.leader_epoch,

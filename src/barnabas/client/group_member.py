@@ -26,13 +26,8 @@ from barnabas.client.subscription_bytes import (
 )
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.link.errors import InFlightLimitError, RequestTimeoutError
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
 from barnabas.wire.primitives import ProtocolError
 
 if TYPE_CHECKING:
@@ -302,7 +297,7 @@ class GroupMember:
             self._generation,
         )
         metadata = write_subscription(subscription, self._settings.rack_id or None)
-        request = JoinGroupRequest(
+        request = messages.JoinGroupRequest(
             group_id=self.coordinator.group_id,
             session_timeout_ms=self._settings.session_timeout_ms,
             rebalance_timeout_ms=self._settings.poll_interval_ms_max,
@@ -310,7 +305,8 @@ class GroupMember:
             group_instance_id=self._settings.group_instance_id,
             protocol_type=PROTOCOL_TYPE,
             protocols=[
-                JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in self._assignors
+                messages.JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
+                for name in self._assignors
             ],
         )
         self._may_beat = False
@@ -329,11 +325,11 @@ class GroupMember:
         return await self.coordinator.ask(request, self._settings.poll_interval_ms_max + _JOIN_MARGIN_MS, self._lane)
 
     async def _sync(self, joined: Any) -> None:
-        assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
+        assignments: list[messages.SyncGroupRequest.SyncGroupRequestAssignment] = []
         self._assigned_counts = {}
         if joined.leader == joined.member_id:
             assignments = await self._assign(joined)
-        request = SyncGroupRequest(
+        request = messages.SyncGroupRequest(
             group_id=self.coordinator.group_id,
             generation_id=self._generation,
             member_id=self._member_id,
@@ -346,7 +342,7 @@ class GroupMember:
         self._check(response.error_code, "sync")
         await self._take(read_assignment(response.assignment))
 
-    async def _assign(self, joined: Any) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+    async def _assign(self, joined: Any) -> list[messages.SyncGroupRequest.SyncGroupRequestAssignment]:
         """Assigns the partitions, as the leader of the group."""
         members = {
             member.member_id: read_subscription(member.metadata, member.group_instance_id) for member in joined.members
@@ -363,7 +359,9 @@ class GroupMember:
             return []
         assigned = self._assignors[joined.protocol_name].assign(self._assigned_counts, members)
         return [
-            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=write_assignment(partitions))
+            messages.SyncGroupRequest.SyncGroupRequestAssignment(
+                member_id=member_id, assignment=write_assignment(partitions)
+            )
             for member_id, partitions in assigned.items()
         ]
 
@@ -431,7 +429,7 @@ class GroupMember:
             self._beating = None
 
     async def _heartbeat(self) -> None:
-        request = HeartbeatRequest(
+        request = messages.HeartbeatRequest(
             group_id=self.coordinator.group_id,
             generation_id=self._generation,
             member_id=self._member_id,
@@ -475,12 +473,12 @@ class GroupMember:
         """A static member stays what it is until its session ends, so that it may come back meanwhile (KIP-345)."""
         if not self._member_id or self._settings.group_instance_id is not None:
             return
-        member = LeaveGroupRequest.MemberIdentity(
+        member = messages.LeaveGroupRequest.MemberIdentity(
             member_id=self._member_id, group_instance_id=self._settings.group_instance_id, reason=reason
         )
         try:
             await self.coordinator.ask(
-                LeaveGroupRequest(group_id=self.coordinator.group_id, members=[member]), timeout_ms
+                messages.LeaveGroupRequest(group_id=self.coordinator.group_id, members=[member]), timeout_ms
             )
         except (KafkaError, ClientError, OSError, RequestTimeoutError, InFlightLimitError, ProtocolError) as error:
             self._client.logger.info("Leaving group %s failed: %s", self.coordinator.group_id, error)

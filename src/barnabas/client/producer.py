@@ -13,8 +13,8 @@ from barnabas.client.partitioners import StickyPartitioner, partition_of_key, pa
 from barnabas.client.producer_sender import NodeSender
 from barnabas.client.settings import ProducerSettings
 from barnabas.kernel.spoken import spoken_ms
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
-from barnabas.wire.messages import InitProducerIdRequest
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES
 from barnabas.wire.topics import TopicPartition
 
@@ -419,7 +419,7 @@ class Producer:
                 self._client.host.loop.call_soon(self.dispatch)
 
     async def _ask_for_identity(self, node: BrokerNode) -> InitProducerIdResponse:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT32_MAX)
+        request = messages.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=_INT32_MAX)
         return cast("InitProducerIdResponse", await self._client.ask(node, self._lane, request))
 
     def _expire_at(self, when: float) -> None:

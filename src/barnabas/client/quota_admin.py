@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.admin_calls import AdminCalls
+from barnabas.wire import messages
 from barnabas.wire.errors import raise_for_code
-from barnabas.wire.messages import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
@@ -40,15 +35,17 @@ class QuotaAdmin(AdminCalls):
         """All quotas that are set, or those of entities that have these names among theirs (None is the default), in
         the order of their names."""
         components = [
-            DescribeClientQuotasRequest.ComponentData(
+            messages.DescribeClientQuotasRequest.ComponentData(
                 entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name
             )
             for kind, name in (entity or {}).items()
         ]
-        request = DescribeClientQuotasRequest(components=components, strict=False)
+        request = messages.DescribeClientQuotasRequest(components=components, strict=False)
 
         async def ask(node: BrokerNode, attempt_ms: float) -> list[ClientQuotas]:
-            response: DescribeClientQuotasResponse = await self._client.ask(node, self._lane, request, attempt_ms)
+            response: messages.DescribeClientQuotasResponse = await self._client.ask(
+                node, self._lane, request, attempt_ms
+            )
             raise_for_code(response.error_code, f"quotas: {response.error_message or ''}")
             found = [
                 ClientQuotas(
@@ -66,18 +63,21 @@ class QuotaAdmin(AdminCalls):
     ) -> None:
         """Sets the quotas of one entity that have a value in `changes`, and removes those that have None."""
         ops = [
-            AlterClientQuotasRequest.OpData(key=key, value=0.0 if value is None else value, remove=value is None)
+            messages.AlterClientQuotasRequest.OpData(
+                key=key, value=0.0 if value is None else value, remove=value is None
+            )
             for key, value in changes.items()
         ]
         parts = [
-            AlterClientQuotasRequest.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()
+            messages.AlterClientQuotasRequest.EntityData(entity_type=kind, entity_name=name)
+            for kind, name in entity.items()
         ]
-        request = AlterClientQuotasRequest(
-            entries=[AlterClientQuotasRequest.EntryData(entity=parts, ops=ops)], validate_only=False
+        request = messages.AlterClientQuotasRequest(
+            entries=[messages.AlterClientQuotasRequest.EntryData(entity=parts, ops=ops)], validate_only=False
         )
 
         async def ask(node: BrokerNode, attempt_ms: float) -> None:
-            response: AlterClientQuotasResponse = await self._client.ask(node, self._lane, request, attempt_ms)
+            response: messages.AlterClientQuotasResponse = await self._client.ask(node, self._lane, request, attempt_ms)
             for entry in response.entries:
                 raise_for_code(entry.error_code, f"quotas: {entry.error_message or ''}")
 

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from barnabas.client.assignors import MemberSubscription
-from barnabas.wire import codec
-from barnabas.wire.messages import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from barnabas.wire import codec, messages
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.topics import TopicPartition
 
@@ -21,10 +20,10 @@ _VERSION: Final = 3
 def write_subscription(subscription: MemberSubscription, rack_id: str | None = None) -> bytes:
     """The metadata of JoinGroup."""
     owned = [
-        ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
+        messages.ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in by_topic(subscription.owned).items()
     ]
-    message = ConsumerProtocolSubscription(
+    message = messages.ConsumerProtocolSubscription(
         topics=sorted(subscription.topics),
         owned_partitions=owned,
         generation_id=subscription.generation,
@@ -35,7 +34,7 @@ def write_subscription(subscription: MemberSubscription, rack_id: str | None = N
 
 def read_subscription(metadata: Buffer, group_instance_id: str | None) -> MemberSubscription:
     """What a member says. Raises ProtocolError for bytes that are no subscription."""
-    _, message = codec.decode_prefixed(ConsumerProtocolSubscription, metadata)
+    _, message = codec.decode_prefixed(messages.ConsumerProtocolSubscription, metadata)
     owned = tuple(
         TopicPartition(topic.topic, number) for topic in message.owned_partitions for number in topic.partitions
     )
@@ -45,17 +44,17 @@ def read_subscription(metadata: Buffer, group_instance_id: str | None) -> Member
 def write_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """The assignment of SyncGroup."""
     assigned = [
-        ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
+        messages.ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in by_topic(partitions).items()
     ]
-    return codec.encode_prefixed(ConsumerProtocolAssignment(assigned_partitions=assigned), _VERSION)
+    return codec.encode_prefixed(messages.ConsumerProtocolAssignment(assigned_partitions=assigned), _VERSION)
 
 
 def read_assignment(assignment: Buffer) -> tuple[TopicPartition, ...]:
     """What a member is given; nothing where there are no bytes. Raises ProtocolError for what is no assignment."""
     if not len(assignment):
         return ()
-    _, message = codec.decode_prefixed(ConsumerProtocolAssignment, assignment)
+    _, message = codec.decode_prefixed(messages.ConsumerProtocolAssignment, assignment)
     return tuple(
         TopicPartition(topic.topic, number) for topic in message.assigned_partitions for number in topic.partitions
     )

@@ -30,14 +30,8 @@ from barnabas.client.producer import Producer
 from barnabas.client.settings import ProducerSettings
 from barnabas.client.subscription_bytes import by_topic
 from barnabas.link.errors import RequestTimeoutError
+from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    TxnOffsetCommitRequest,
-)
 from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
@@ -140,7 +134,7 @@ class TransactionalProducer:
         """Commits offsets of a group with the transaction, as somebody who is no member of it."""
         self._ready()
         if group_id not in self._admitted_groups:
-            adding = AddOffsetsToTxnRequest(
+            adding = messages.AddOffsetsToTxnRequest(
                 transactional_id=self._transactional_id,
                 producer_id=self._known.producer_id,
                 producer_epoch=self._known.epoch,
@@ -154,16 +148,16 @@ class TransactionalProducer:
         group = self._groups.get(group_id)
         if group is None:
             group = self._groups[group_id] = GroupCoordinator(self._client, self._lane, group_id)
-        request = TxnOffsetCommitRequest(
+        request = messages.TxnOffsetCommitRequest(
             transactional_id=self._transactional_id,
             group_id=group_id,
             producer_id=self._known.producer_id,
             producer_epoch=self._known.epoch,
             topics=[
-                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+                messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
                     name=topic,
                     partitions=[
-                        TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+                        messages.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
                             partition_index=number,
                             committed_offset=offsets[TopicPartition(topic, number)].offset,
                             committed_leader_epoch=offsets[TopicPartition(topic, number)].leader_epoch,
@@ -250,12 +244,12 @@ class TransactionalProducer:
         new = [partition for partition in partitions if partition not in self._admitted]
         if new:
             identity = self._known
-            request = AddPartitionsToTxnRequest(
+            request = messages.AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self._transactional_id,
                 v3_and_below_producer_id=identity.producer_id,
                 v3_and_below_producer_epoch=identity.epoch,
                 v3_and_below_topics=[
-                    AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+                    messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=numbers)
                     for topic, numbers in by_topic(new).items()
                 ],
             )
@@ -322,7 +316,7 @@ class TransactionalProducer:
     async def _initialize(self, api_timeout_ms: float | None = None) -> None:
         """The first identity, or the next epoch of it: that is refused when another instance has come meanwhile."""
         identity = self._identity
-        request = InitProducerIdRequest(
+        request = messages.InitProducerIdRequest(
             transactional_id=self._transactional_id,
             transaction_timeout_ms=self.timeout_ms,
             producer_id=NO_PRODUCER_ID if identity is None else identity.producer_id,
@@ -336,7 +330,7 @@ class TransactionalProducer:
         self._producer = Producer(self._client, self._settings, self)
 
     async def _end(self, *, is_commit: bool) -> None:
-        request = EndTxnRequest(
+        request = messages.EndTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=self._known.producer_id,
             producer_epoch=self._known.epoch,

@@ -11,9 +11,9 @@ from barnabas.kernel.turns import in_turns
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.sasl.errors import SaslError
 from barnabas.sasl.mechanisms import Login
+from barnabas.wire import messages
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
 
 if TYPE_CHECKING:
     from barnabas.kernel.host import Entropy
@@ -40,7 +40,7 @@ class LinkLogin:
         Raises AuthenticationFailedError, which says what the broker said, and whatever requests raise.
         """
         mechanism, peer = self.login.mechanism, connection.peer
-        handshake = SaslHandshakeRequest(mechanism=mechanism)
+        handshake = messages.SaslHandshakeRequest(mechanism=mechanism)
         response = await connection.request(handshake, _HANDSHAKE_VERSION, timeout_ms)
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             has = ", ".join(response.mechanisms)
@@ -54,7 +54,7 @@ class LinkLogin:
         message: bytes | None = exchange.begin()
         lifetime_ms = 0
         while message is not None:
-            request = SaslAuthenticateRequest(auth_bytes=message)
+            request = messages.SaslAuthenticateRequest(auth_bytes=message)
             response = await connection.request(request, version, timeout_ms)
             if response.error_code:
                 code = ErrorCode.for_code(response.error_code)

@@ -39,8 +39,8 @@ import enum
 import keyword
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 VERSION_MAX: Final = 32767
 _INDENT: Final = 4
@@ -117,8 +117,7 @@ class Versions:
 NO_VERSIONS: Final = Versions(0, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldType:
+class FieldType(NamedTuple):
     """A type: a basic type's name or a structure's, or an array of them."""
 
     name: str
@@ -133,8 +132,7 @@ class FieldType:
         return f"[]{self.name}" if self.is_array else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a message or structure; `tag` is None unless it is tagged in `tagged_versions`."""
 
     name: str
@@ -156,8 +154,7 @@ class Field:
         return self.tag is not None and self.type.is_struct and not self.type.is_array and not self.nullable_versions
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(NamedTuple):
     """A structure; its name is unique in its message."""
 
     name: str
@@ -165,8 +162,7 @@ class Struct:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One message: its fields in the order of the wire, and the structures that they use, by name, inner ones first."""
 
     name: str
@@ -184,8 +180,7 @@ class Message:
         return hash((self.file, self.name))
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     number: int
     depth: int
     text: str
@@ -422,7 +417,7 @@ class _Reader:
         default = options.pop("default", None)
         self._no_more(line, options)
         self._check_type(line, field, depth)
-        return replace(field, default=self._default(line, field, default))
+        return field._replace(default=self._default(line, field, default))
 
     def _flag(self, line: _Line, options: dict[str, str], word: str, rest: str) -> bool:
         value = options.pop(word, None)

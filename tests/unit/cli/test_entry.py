@@ -96,3 +96,18 @@ def test_ctrl_c_ends_a_command_with_130_however_soon_it_comes() -> None:
         assert "Aborted" not in errors
         ended += 1
     assert ended > 3
+
+
+def test_what_commands_import_makes_no_message_that_few_of_them_need() -> None:
+    code = (
+        "import barnabas.cli.topic, barnabas.cli.group, barnabas.cli.controller\n"
+        "import barnabas.client.admin, barnabas.client.consumer\n"
+        "import sys\n"
+        "from barnabas.wire import messages\n"
+        "print(*(name for name in vars(messages) if name.endswith(('Request', 'Response', 'Subscription'))))\n"
+        "print(*(name for name in sys.modules if name.startswith('barnabas.cli.')))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    made, loaded = (set(line.split()) for line in ran.stdout.splitlines())
+    assert made <= {"ApiVersionsRequest", "ApiVersionsResponse", "MetadataRequest", "FetchRequest"}
+    assert not loaded & {f"barnabas.cli.{name}" for name in ("topic_copy", "group_reset", "controller_show")}
