@@ -27,7 +27,7 @@ ATTEMPTS_MAX = 100
 
 _VERSIONS_UNHEARD_OF: Final = 16
 """How many versions of a state a broker may not have heard of."""
-_VERSIONS_MAX: Final = 10_000
+_VERSIONS_MAX: Final = 100_000
 """Of a znode that is made again, by as many writes."""
 _WRITES_MAX: Final = 1_000
 """At a time, to make znodes again."""

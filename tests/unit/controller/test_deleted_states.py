@@ -117,7 +117,7 @@ def test_a_leader_that_writes_isrs_itself_has_it_made_again_by_announcing_that_i
 
 def test_a_leader_asks_again_while_a_state_is_not_made_again() -> None:
     terms = with_topic()
-    terms.store.znodes[STATE] = (terms.store.znodes[STATE][0], 10_000)
+    terms.store.znodes[STATE] = (terms.store.znodes[STATE][0], 100_000)
     terms.elect()
     before = known(terms)
     held = terms.store.znodes.pop(STATE)
@@ -191,7 +191,7 @@ def test_a_partition_does_not_begin_anew_where_its_state_had_too_many_versions(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     terms = with_topic()
-    terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=10_000)
+    terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=100_000)
     delete(terms, (STATE,))
     terms.elect()
     terms.settle()
@@ -351,6 +351,22 @@ def test_nobody_is_told_of_a_state_that_is_made_again_only_in_part() -> None:
     terms.settle()
     terms.run(terms.term.read_again())
     assert {terms.term.context.partition_state(partition) for partition in MANY} == {PartitionState.ONLINE}
+
+
+def test_a_state_of_more_versions_than_one_reading_writes_is_made_again_by_several() -> None:
+    terms = with_topic()
+    heard = 3 * VERSIONS_PER_READING
+    terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=heard)
+    delete(terms, (STATE,))
+    terms.elect()
+    readings = 0
+    while goes_on(terms):
+        terms.run(terms.term.read_again())
+        readings += 1
+    terms.run(terms.term.read_again())
+    assert readings == 3
+    assert known(terms).partition_epoch > heard
+    assert terms.term.context.partition_state(T0) is PartitionState.ONLINE
 
 
 @pytest.mark.parametrize("steps", range(1, 40, 3))
