@@ -114,6 +114,11 @@ def _load_aborted(store: RemoteStore, name: str) -> tuple[AbortedTransaction, ..
         data = store.read_all(name)
     except FileNotFoundError:
         return None
+    return parse_aborted(data)
+
+
+def parse_aborted(data: bytes) -> tuple[AbortedTransaction, ...] | None:
+    """The entries of an index of aborted transactions; None where it is none."""
     if len(data) % _TRANSACTION_ENTRY.size:
         return None
     return tuple(AbortedTransaction._make(fields) for _, *fields in _TRANSACTION_ENTRY.iter_unpack(data))
