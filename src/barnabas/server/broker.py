@@ -45,6 +45,7 @@ from barnabas.server.listeners import advertised_endpoints, broker_registration,
 from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
 from barnabas.server.logins import check_logins
 from barnabas.server.metrics_endpoint import MetricsEndpoint
+from barnabas.server.remote_storage import load_remote_storage
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 from barnabas.server.tls import check_tls
@@ -197,6 +198,7 @@ class Broker:
         # With what is set dynamically, as everything that is made from here on.
         self.config = config = storage.broker_configs.for_rooms()
         network = await network_config(config, self.host)
+        await load_remote_storage(config, self.host)
         self._components = components = BrokerComponents(
             self._shared, config, identity, self._session, storage, self._payload, network
         )

@@ -206,6 +206,11 @@ def _abandon(file: Any) -> None:
         file.closed = True
 
 
+def is_of_fsspec(url: str) -> bool:
+    """Whether a URL is one that fsspec, and a package for its scheme, is needed for."""
+    return not url.startswith(_FILE_SCHEME)
+
+
 def open_store(files: Files, url: str, options: str = "{}") -> RemoteStore:
     """The storage at a URL; `options` is a JSON object that fsspec gives to the file system.
 
