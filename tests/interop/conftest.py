@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apache_kafka import ApacheKafkaBroker, apache_kafka_broker
-from tests.support.apache_kafka_jars import JarsMissing, apache_kafka_jars
+from tests.support.apache_kafka_jars import S3PROXY, JarsMissing, apache_kafka_jars
 from tests.support.java import JavaMissing
 from tests.support.processes import running_servers
 from tests.support.retention import RETENTION_DOES_NOT_RUN
@@ -28,6 +28,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     try:
         apache_kafka_jars()
+        if any(item.path.name == "test_object_store.py" for item in session.items):
+            apache_kafka_jars(S3PROXY)
     except (JavaMissing, JarsMissing) as error:
         _missing = str(error)
 

@@ -1,5 +1,5 @@
 """The jars of Apache Kafka 3.9.1 and of its ZooKeeper 3.8.4, fetched once into the project's cache; and those of
-3.4.1, an older controller, and of Kafka Streams 3.9.1, where a test asks for them.
+3.4.1, an older controller, of Kafka Streams 3.9.1, and of S3Proxy 2.6.0, where a test asks for them.
 
 They are oracles for the tests and are never shipped.
 
@@ -26,6 +26,8 @@ CACHE_DIRECTORY = Path(__file__).resolve().parents[2] / ".cache"
 OLD_KAFKA_VERSION = "3.4.1"
 STREAMS = f"streams-{KAFKA_VERSION}"
 """Stands for Kafka Streams where a version is asked for."""
+S3PROXY = "s3proxy-2.6.0"
+"""Stands for S3Proxy, a server of S3's protocol, where a version is asked for."""
 _LOGGING = Module("org.slf4j", "slf4j-reload4j", "1.7.36")
 _MODULES = {
     KAFKA_VERSION: (
@@ -35,6 +37,7 @@ _MODULES = {
     ),
     OLD_KAFKA_VERSION: (Module("org.apache.kafka", "kafka_2.13", OLD_KAFKA_VERSION), _LOGGING),
     STREAMS: (Module("org.apache.kafka", "kafka-streams", KAFKA_VERSION), _LOGGING),
+    S3PROXY: (Module("org.gaul", "s3proxy", "2.6.0"),),
 }
 _EXPECTED_JARS = {
     KAFKA_VERSION: (
@@ -50,6 +53,7 @@ _EXPECTED_JARS = {
         "slf4j-reload4j-1.7.36.jar",
     ),
     STREAMS: (f"kafka-streams-{KAFKA_VERSION}.jar", "rocksdbjni-7.9.2.jar", "slf4j-reload4j-1.7.36.jar"),
+    S3PROXY: ("s3proxy-2.6.0.jar", "filesystem-2.7.0.jar", "jetty-server-11.0.24.jar"),
 }
 _ATTEMPTS = 2
 
@@ -60,7 +64,7 @@ class JarsMissing(RuntimeError):
 
 def apache_kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory that holds the jars; fetches them first when the cache is empty (about 60 MB, one to two minutes).
-    `version` is that of Apache Kafka, or `STREAMS`.
+    `version` is that of Apache Kafka, or `STREAMS`, or `S3PROXY`.
 
     Safe to call from several processes at once: one fetches, the others wait for it. Raises `JarsMissing` or
     `JavaMissing`.
