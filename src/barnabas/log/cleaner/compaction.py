@@ -20,6 +20,7 @@ from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.offset_map import OffsetMap
 from barnabas.log.cleaner.plan import SegmentFacts, group_segments
 from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, scan_keys
+from barnabas.log.cleaner.scanned_keys import ScannedKeys
 from barnabas.log.cleaner.transactions import CleanedTransactions
 from barnabas.log.directories.files import read_at, write_all
 from barnabas.log.directories.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file_name
@@ -213,7 +214,7 @@ def _map_offsets(files: Files, work: Compaction) -> PacedWork[tuple[OffsetMap, b
                 if not isinstance(batch, RecordBatch):
                     keys, states = _legacy_keys(batch)
                 elif _is_discardable(batch, transactions) or batch.header.attributes & ATTRIBUTE_CONTROL:
-                    keys, states = [], bytes(batch.header.record_count)
+                    keys, states = ScannedKeys(), bytes(batch.header.record_count)
                 else:
                     keys, states = _keys(batch)
                 if not offsets.put(keys, states, batch.last_offset, batch.size_bytes):
@@ -229,12 +230,12 @@ def _is_discardable(batch: RecordBatch, transactions: CleanedTransactions) -> bo
     return bool(batch.header.attributes & _OF_TRANSACTIONS) and transactions.is_discarded(batch)
 
 
-def _keys(batch: RecordBatch) -> tuple[list[bytes], bytes]:
+def _keys(batch: RecordBatch) -> tuple[ScannedKeys, bytes]:
     count = batch.header.record_count
-    return scan_keys(bytes(batch.payload()), count) if count else ([], b"")
+    return scan_keys(bytes(batch.payload()), count) if count else (ScannedKeys(), b"")
 
 
-def _legacy_keys(batch: Batch) -> tuple[list[bytes], bytes]:
+def _legacy_keys(batch: Batch) -> tuple[ScannedKeys, bytes]:
     keys: list[bytes] = []
     states = bytearray()
     for entry in batch.entries():
@@ -243,7 +244,7 @@ def _legacy_keys(batch: Batch) -> tuple[list[bytes], bytes]:
         else:
             keys.append(entry.key)
             states.append(VALUE if entry.has_value else TOMBSTONE)
-    return keys, bytes(states)
+    return ScannedKeys(keys), bytes(states)
 
 
 class _Filter:
@@ -275,14 +276,14 @@ class _Filter:
                 return Kept(data, header.last_offset, header.max_timestamp_ms)
             states = b""
         elif header.last_offset >= self._first_dirty_offset:
-            states = self._last(batch, [], b"", header.record_count)
+            states = self._last(batch, ScannedKeys(), b"", header.record_count)
         elif is_plain:
             states = self._last(batch, *_keys(batch), header.record_count)
         else:
             states = b""
         return filter_batch(batch, data, states, self._rules, is_discardable=is_discardable)
 
-    def _last(self, batch: Batch, keys: list[bytes], states: bytes, record_count: int) -> bytes:
+    def _last(self, batch: Batch, keys: ScannedKeys, states: bytes, record_count: int) -> bytes:
         if batch.last_offset < self._first_dirty_offset:
             return self._offsets.states_without(keys, states)
         number = self._number

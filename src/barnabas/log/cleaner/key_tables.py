@@ -13,6 +13,8 @@ from operator import add
 from struct import Struct
 from typing import Final, Protocol
 
+from barnabas.log.cleaner.scanned_keys import ScannedKeys
+
 SLOT_BYTES: Final = 24
 """Of the digest 16, and of the record's number 8."""
 BUCKET_ENTRIES: Final = 4_096
@@ -32,7 +34,7 @@ class KeyTable(Protocol):
     gathered_max: int
     """So many keys are gathered at a time, as a rule."""
 
-    def gather(self, keys: Sequence[bytes], states: bytes, number: int) -> int:
+    def gather(self, keys: ScannedKeys, states: bytes, number: int) -> int:
         """Takes the keys of those records, the first of which is `number`, whose state is not `DROPPED`. Returns how
         many are gathered, at the most."""
         ...
@@ -80,7 +82,7 @@ class PlainKeyTable:
         self._gathered: dict[bytes, int] = {}
         self._places: list[bytes] | None = None
 
-    def gather(self, keys: Sequence[bytes], states: bytes, number: int) -> int:
+    def gather(self, keys: ScannedKeys, states: bytes, number: int) -> int:
         numbers: Iterable[int] = range(number, number + len(states))
         if len(keys) != len(states):
             numbers = compress(numbers, states)

@@ -7,11 +7,11 @@ known of each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE
+from barnabas.log.cleaner.scanned_keys import ScannedKeys
 from barnabas.wire.sentinels import NO_OFFSET
 
 RECORDS_PER_SLOT: Final = 6
@@ -44,7 +44,7 @@ class OffsetMap:
         """How many keys there are, once it is `finish`ed."""
         return self._entries
 
-    def put(self, keys: Sequence[bytes], states: bytes, last_offset: int, size_bytes: int = 0) -> bool:
+    def put(self, keys: ScannedKeys, states: bytes, last_offset: int, size_bytes: int = 0) -> bool:
         """Takes the next batch: the keys of those records whose state is not `DROPPED`. False where that was too much:
         then everything from behind `latest_offset` on is left out, and nothing more can be put."""
         gathered = self._table.gather(keys, states, len(self._states))
@@ -93,7 +93,7 @@ class OffsetMap:
         keys; `DROPPED` for all others."""
         return bytes(self._states[number : number + record_count].translate(_LAST_STATES))
 
-    def states_without(self, keys: Sequence[bytes], states: bytes) -> bytes:
+    def states_without(self, keys: ScannedKeys, states: bytes) -> bytes:
         """The states of records before the stretch: `DROPPED` for those whose key is in it."""
-        absent = self._table.absent(keys)
+        absent = self._table.absent(list(keys))
         return bytes([state if state and next(absent) else DROPPED for state in states])

@@ -8,11 +8,9 @@ batch and end where it does.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from itertools import chain
-from struct import Struct
 from typing import Final, NamedTuple
 
+from barnabas.log.cleaner.scanned_keys import KeyColumn, ScannedKeys
 from barnabas.wire.record_reader import bytes_left, ends_early, read_long, read_varint, wrong_length
 
 DROPPED: Final = 0
@@ -39,7 +37,7 @@ class _Layout(NamedTuple):
     """Bytes that make a layout: those of the lengths of the record, its key and its value."""
     varints: tuple[int, ...]
     """Bytes of the timestamp's and the offset's varints: whether another follows makes a layout."""
-    continues: tuple[bytes, ...]
+    continues: bytes
     """Of each of these whether it does."""
     body_at: int
     """Behind the length of the record."""
@@ -51,10 +49,10 @@ class _Layout(NamedTuple):
     state: int
 
 
-def scan_keys(data: bytes, record_count: int) -> tuple[list[bytes], bytes]:
+def scan_keys(data: bytes, record_count: int) -> tuple[ScannedKeys, bytes]:
     """The keys of those records that have one, in order, and for each record whether it has no key (`DROPPED`), has a
     `VALUE`, or is a `TOMBSTONE`. Raises InvalidRecordError."""
-    keys: list[bytes] = []
+    keys = ScannedKeys()
     states = bytearray()
     position = number = one_by_one = 0
     try:
@@ -65,8 +63,9 @@ def scan_keys(data: bytes, record_count: int) -> tuple[list[bytes], bytes]:
                 if run >= _RUN_MIN:
                     end = position + run * layout.stride
                     if layout.key_size >= 0:
-                        column = _column(layout.key_at, layout.key_size, layout.stride)
-                        keys += chain.from_iterable(column.iter_unpack(memoryview(data)[position:end]))
+                        keys.pieces.append(
+                            KeyColumn(data, position, layout.stride, layout.key_at, layout.key_size, run)
+                        )
                     states += bytes((layout.state,)) * run
                     position = end
                     number += run
@@ -77,7 +76,7 @@ def scan_keys(data: bytes, record_count: int) -> tuple[list[bytes], bytes]:
                     continue
                 one_by_one = _RUN_MIN
             count = min(one_by_one, record_count - number)
-            position = _scan_few(data, position, count, keys, states)
+            position = _scan_few(data, position, count, keys.further(), states)
             number += count
             one_by_one = 2 * one_by_one if one_by_one < _ONE_BY_ONE_MAX else 0
     except IndexError:
@@ -87,39 +86,33 @@ def scan_keys(data: bytes, record_count: int) -> tuple[list[bytes], bytes]:
     return keys, bytes(states)
 
 
-@lru_cache(maxsize=256)
-def _column(at: int, size: int, stride: int) -> Struct:
-    return Struct(f"{at}x{size}s{stride - at - size}x")
-
-
 def _layout(data: bytes, position: int) -> _Layout:
     start = position
     length, position = read_varint(data, position)
     end = position + length
     if length < 0 or end > len(data):
         raise IndexError
-    same = list(range(start, position))
-    body = position
+    body_at = position - start
     position += 1
     first = position
     _, position = read_varint(data, position) if data[position] < 0x80 else read_long(data, position, 64)
     offset, position = read_varint(data, position)
-    varints = range(first, position)
+    continues = data[first:position].translate(_CONTINUES)
+    varints = range(first - start, position - start)
     first = position
     key_size, position = read_varint(data, position)
     key_at = position
-    same += range(first, position)
+    size_of_key = range(first - start, position - start)
     first = position = position + max(key_size, 0)
     value_size, position = read_varint(data, position)
-    same += range(first, position)
     if position + max(value_size, 0) >= end:
         raise wrong_length(position + max(value_size, 0), end)
     return _Layout(
         stride=end - start,
-        same=tuple(at - start for at in same),
-        varints=tuple(at - start for at in varints),
-        continues=tuple(b"\1" if data[at] > 0x7F else b"\0" for at in varints),
-        body_at=body - start,
+        same=(*range(body_at), *size_of_key, *range(first - start, position - start)),
+        varints=tuple(varints),
+        continues=continues,
+        body_at=body_at,
         records_until_longer=next((bound - offset for bound in _VARINT_BOUNDS if offset < bound), _HEADS_MAX),
         key_at=key_at - start,
         key_size=key_size,
@@ -145,7 +138,7 @@ def _run(data: bytes, position: int, layout: _Layout, records_max: int) -> int:
 
 
 def _scan_heads(
-    data: bytes, position: int, layout: _Layout, records_max: int, keys: list[bytes], states: bytearray
+    data: bytes, position: int, layout: _Layout, records_max: int, keys: ScannedKeys, states: bytearray
 ) -> tuple[int, int]:
     """As many records as begin as the layout does, of whatever size: how many, and where they end.
 
@@ -181,13 +174,13 @@ def _scan_heads(
     run = len(heads)
     for at in layout.varints:
         column = matrix[at - layout.body_at :: width][:run].translate(_CONTINUES)
-        run -= len(column.lstrip(layout.continues[at - layout.varints[0]]))
+        run -= len(column.lstrip(layout.continues[at - layout.varints[0] :][:1]))
     for at in range(layout.varints[-1] + 1 - layout.body_at, key_at):
         column = matrix[at::width][:run]
         run -= len(column.lstrip(data[position + layout.body_at + at : position + layout.body_at + at + 1]))
     if not run:
         return 0, position
-    keys += chain.from_iterable(_column(key_at, key_size, width).iter_unpack(memoryview(matrix)[: run * width]))
+    keys.pieces.append(KeyColumn(matrix, 0, width, key_at, key_size, run))
     # The length of what is null is one byte, 1; nothing else begins so.
     states += matrix[width - 1 :: width][:run].translate(_STATE_OF_VALUE)
     if run < len(heads) or head_end >= end:

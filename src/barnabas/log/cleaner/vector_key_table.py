@@ -8,7 +8,8 @@ of the interpreter. Digests lie in buckets by their highest bits, so that a buck
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from struct import Struct
 from typing import Final, TypeAlias
 
@@ -16,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from barnabas.log.cleaner.key_tables import BUCKET_ENTRIES, BUCKETS_MAX, SLOT_BYTES, power_of_two
+from barnabas.log.cleaner.scanned_keys import KeyColumn, ScannedKeys
 
 Column: TypeAlias = "npt.NDArray[np.uint64]"
-Digests = Callable[[Sequence[bytes]], tuple[Column, Column]]
+Pieces: TypeAlias = "Sequence[KeyColumn | list[bytes]]"
+Digests = Callable[[Pieces], tuple[Column, Column]]
 """Of keys: the first and the second half of each digest."""
 
 _WORD_BYTES: Final = 4
@@ -46,17 +49,20 @@ class VectorKeyTable:
         self._bucket_bits = bits
         self._buckets = [bytearray() for _ in range(1 << bits)]
         self._digests = key_digests if digests is None else digests
-        self._keys: list[bytes] = []
+        self._pieces: list[KeyColumn | list[bytes]] = []
+        self._keys = 0
+        """How many keys are gathered."""
         self._states: list[tuple[int, bytes]] = []
         self._settled: Column | None = None
         self._placed: tuple[Column, Column] | None = None
         self._twins: set[tuple[int, int]] = set()
         """Digests of which another one has the same first half."""
 
-    def gather(self, keys: Sequence[bytes], states: bytes, number: int) -> int:
-        self._keys += keys
+    def gather(self, keys: ScannedKeys, states: bytes, number: int) -> int:
+        self._pieces += keys.pieces
+        self._keys += len(keys)
         self._states.append((number, states))
-        return len(self._keys)
+        return self._keys
 
     def settle(self) -> int:
         return len(self._gathered())
@@ -64,17 +70,24 @@ class VectorKeyTable:
     def _gathered(self) -> Column:
         """A row for each different key that is gathered, in the order of digests."""
         if self._settled is None:
-            numbers = [np.flatnonzero(np.frombuffer(states, np.uint8)) + number for number, states in self._states]
-            entries = np.empty((len(self._keys), 3), np.uint64)
+            entries = np.empty((self._keys, 3), np.uint64)
             if self._keys:
-                entries[:, 0], entries[:, 1] = self._digests(self._keys)
-                entries[:, 2] = np.concatenate(numbers)
+                entries[:, 0], entries[:, 1] = self._digests(self._pieces)
+                entries[:, 2] = self._numbers()
                 entries = entries[_last_of_each(entries)]
             self._settled = entries
         return self._settled
 
+    def _numbers(self) -> Column:
+        """Of the records that have a key."""
+        first = self._states[0][0]
+        states = np.frombuffer(b"".join([states for _, states in self._states]), np.uint8)
+        numbers: Column = (np.flatnonzero(states) + first).astype(np.uint64)
+        return numbers
+
     def forget(self) -> None:
-        self._keys = []
+        self._pieces = []
+        self._keys = 0
         self._states = []
         self._settled = None
 
@@ -114,7 +127,7 @@ class VectorKeyTable:
         first, second = self._sorted()
         if not keys or not len(first):
             return iter([True] * len(keys))
-        wanted_first, wanted_second = self._digests(keys)
+        wanted_first, wanted_second = self._digests([list(keys)])
         at = np.minimum(np.searchsorted(first, wanted_first), len(first) - 1)
         found = (first[at] == wanted_first) & (second[at] == wanted_second)
         if self._twins:
@@ -182,25 +195,40 @@ def _factors() -> list[Column]:
 _FACTORS: Final = _factors()
 
 
-def key_digests(keys: Sequence[bytes]) -> tuple[Column, Column]:
+def key_digests(pieces: Pieces) -> tuple[Column, Column]:
     """As `Digests`."""
-    lengths = np.fromiter(map(len, keys), np.uint64, len(keys))
-    if int(lengths.max()) <= _SHORT_BYTES_MAX:
-        return _short_key_digests(keys, lengths)
-    long_keys = np.flatnonzero(lengths > _SHORT_BYTES_MAX).tolist()
-    shortened = list(keys)
-    for at in long_keys:
-        shortened[at] = b""
-    first, second = _short_key_digests(shortened, lengths)
-    for at in long_keys:
-        first[at] = hash(keys[at]) & _INT64
-        second[at] = hash(keys[at] + _SALT) & _INT64
+    counts = [piece.count if isinstance(piece, KeyColumn) else len(piece) for piece in pieces]
+    first, second = (np.empty(sum(counts), np.uint64) for _ in range(2))
+    by_size: dict[int, list[int]] = {}
+    ends = list(accumulate(counts))
+    for number, piece in enumerate(pieces):
+        if isinstance(piece, KeyColumn) and piece.key_size <= _SHORT_BYTES_MAX:
+            by_size.setdefault(piece.key_size, []).append(number)
+        elif piece:
+            at = slice(ends[number] - counts[number], ends[number])
+            first[at], second[at] = _listed_key_digests(list(piece))
+    for size, numbers in by_size.items():
+        words = _column_words([piece for piece in map(pieces.__getitem__, numbers) if isinstance(piece, KeyColumn)])
+        places = np.concatenate([np.arange(ends[number] - counts[number], ends[number]) for number in numbers])
+        first[places], second[places] = _word_digests(words, np.full(len(places), size, np.uint64))
     return first, second
 
 
-def _short_key_digests(keys: Sequence[bytes], lengths: Column) -> tuple[Column, Column]:
+def _listed_key_digests(keys: list[bytes]) -> tuple[Column, Column]:
+    lengths = np.fromiter(map(len, keys), np.uint64, len(keys))
+    long_keys = [(at, key) for at, key in enumerate(keys) if len(key) > _SHORT_BYTES_MAX]
+    for at, _ in long_keys:
+        keys[at] = b""
+    first, second = _word_digests(_listed_words(keys), lengths)
+    for at, key in long_keys:
+        first[at] = hash(key) & _INT64
+        second[at] = hash(key + _SALT) & _INT64
+    return first, second
+
+
+def _word_digests(words: Iterable[Column], lengths: Column) -> tuple[Column, Column]:
     hashes = [lengths * _FACTORS[-1][each] + _FACTORS[-2][each] for each in range(_HASHES)]
-    for column, factors in zip(_words(keys), _FACTORS, strict=False):
+    for column, factors in zip(words, _FACTORS, strict=False):
         for each in range(_HASHES):
             hashes[each] += column * factors[each]
     first = (hashes[0] & _UPPER_HALF) | (hashes[1] >> _HALF_BITS)
@@ -208,7 +236,7 @@ def _short_key_digests(keys: Sequence[bytes], lengths: Column) -> tuple[Column, 
     return first, second
 
 
-def _words(keys: Sequence[bytes]) -> Iterator[Column]:
+def _listed_words(keys: list[bytes]) -> Iterator[Column]:
     """The first words of all keys, the second ones, ...; zeros follow a key that is shorter than others."""
     width = max(map(len, keys))
     width += -width % _WORD_BYTES
@@ -217,3 +245,18 @@ def _words(keys: Sequence[bytes]) -> Iterator[Column]:
     table = np.array(keys, f"S{width}").view("<u4").reshape(len(keys), -1)
     for word in range(width // _WORD_BYTES):
         yield table[:, word].astype(np.uint64)
+
+
+def _column_words(columns: Sequence[KeyColumn]) -> Iterator[Column]:
+    """As `_listed_words`, for columns of keys of one size."""
+    size = columns[0].key_size
+    table = np.zeros((sum([column.count for column in columns]), size + -size % _WORD_BYTES), np.uint8)
+    row = 0
+    for column in columns:
+        count, stride, key_at = column.count, column.stride, column.key_at
+        records = np.frombuffer(column.data, np.uint8, count * stride, column.start).reshape(count, stride)
+        table[row : row + count, :size] = records[:, key_at : key_at + size]
+        row += count
+    words = table.view("<u4")
+    for word in range(words.shape[1]):
+        yield words[:, word].astype(np.uint64)

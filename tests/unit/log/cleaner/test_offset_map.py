@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,12 +14,13 @@ from barnabas.log.cleaner.compaction import key_table
 from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.offset_map import RECORDS_PER_SLOT, OffsetMap
 from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE
-from barnabas.log.cleaner.vector_key_table import Column, VectorKeyTable, key_digests
+from barnabas.log.cleaner.scanned_keys import KeyColumn, ScannedKeys
+from barnabas.log.cleaner.vector_key_table import Column, Pieces, VectorKeyTable, key_digests
 
 
-def alike_digests(keys: Sequence[bytes]) -> tuple[Column, Column]:
+def alike_digests(pieces: Pieces) -> tuple[Column, Column]:
     """Digests that differ in few bits of one half or the other."""
-    numbers = np.array([int(key) for key in keys], np.uint64)
+    numbers = np.array([int(key) for piece in pieces for key in piece], np.uint64)
     return (numbers % np.uint64(3)) << np.uint64(62), numbers // np.uint64(3)
 
 
@@ -36,7 +37,9 @@ BATCHES = st.lists(
 
 
 def put(offsets: OffsetMap, batch: Batch, last_offset: int) -> bool:
-    return offsets.put([key for key, state in batch if state], bytes(state for _, state in batch), last_offset)
+    return offsets.put(
+        ScannedKeys(key for key, state in batch if state), bytes(state for _, state in batch), last_offset
+    )
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -62,7 +65,7 @@ def test_equals_a_dictionary_as_far_as_it_reaches(
         number += len(batch)
     states = bytes((VALUE, TOMBSTONE)) * 20 + bytes((DROPPED,))
     wanted = [DROPPED if key in last else state for key, state in zip(KEYS, states, strict=False)]
-    assert list(offsets.states_without(KEYS, states)) == [*wanted, DROPPED]
+    assert list(offsets.states_without(ScannedKeys(KEYS), states)) == [*wanted, DROPPED]
 
 
 @pytest.mark.parametrize("kind", ["plain", "vector"])
@@ -70,7 +73,9 @@ def test_many_keys_in_many_buckets_stay_within_the_slots(kind: str) -> None:
     slots = 300_000
     offsets = OffsetMap(slots * 9 // 10, slots, TABLES[kind](slots))
     count = 0
-    while offsets.put([b"key-%d" % ((count + each) * 7919 % 200_000) for each in range(1000)], b"\1" * 1000, count):
+    while offsets.put(
+        ScannedKeys(b"key-%d" % ((count + each) * 7919 % 200_000) for each in range(1000)), b"\1" * 1000, count
+    ):
         count += 1000
         if count == 600_000:
             break
@@ -78,23 +83,23 @@ def test_many_keys_in_many_buckets_stay_within_the_slots(kind: str) -> None:
     assert len(offsets) == 200_000
     states = b"".join(offsets.last_states(number, 1000) for number in range(0, count, 1000))
     assert states == bytes(count - 200_000) + b"\1" * 200_000
-    assert offsets.states_without([b"key-%d" % number for number in range(0, 400_000, 1000)], b"\1" * 400) == (
-        bytes(200) + b"\1" * 200
-    )
+    assert offsets.states_without(
+        ScannedKeys(b"key-%d" % number for number in range(0, 400_000, 1000)), b"\1" * 400
+    ) == (bytes(200) + b"\1" * 200)
 
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_it_is_full_where_keys_or_records_are_too_many(kind: str) -> None:
     offsets = OffsetMap(1000, 1100, TABLES[kind](1100))
     taken = 0
-    while offsets.put([b"%d" % number for number in range(taken, taken + 100)], b"\1" * 100, taken + 99):
+    while offsets.put(ScannedKeys(b"%d" % number for number in range(taken, taken + 100)), b"\1" * 100, taken + 99):
         taken += 100
     offsets.finish()
     assert offsets.latest_offset + 1 == len(offsets)
     assert 700 < len(offsets) <= 1100
     few = OffsetMap(100, 100, TABLES[kind](100))
     records = 0
-    while few.put([b"1", b"2"], b"\1\1", records + 1):
+    while few.put(ScannedKeys((b"1", b"2")), b"\1\1", records + 1):
         records += 2
         assert records <= RECORDS_PER_SLOT * 100 + 2
     assert few.latest_offset + 1 == records
@@ -104,7 +109,7 @@ def test_it_is_full_where_keys_or_records_are_too_many(kind: str) -> None:
 def test_few_keys_that_repeat_do_not_fill_it(kind: str) -> None:
     offsets = OffsetMap(100, 110, TABLES[kind](110))
     for number in range(20):
-        assert offsets.put([b"%d" % (each % 50) for each in range(30)], b"\1" * 30, number * 30 + 29)
+        assert offsets.put(ScannedKeys(b"%d" % (each % 50) for each in range(30)), b"\1" * 30, number * 30 + 29)
     assert offsets.finish()
     assert len(offsets) == 30
 
@@ -115,15 +120,27 @@ def test_few_keys_that_repeat_do_not_fill_it(kind: str) -> None:
 def test_a_key_has_one_digest_whatever_it_comes_with_and_others_have_another(
     keys: list[bytes], others: list[bytes]
 ) -> None:
-    first, second = key_digests(keys + others)
+    first, second = key_digests([keys + others])
     found = dict(zip(keys + others, zip(first.tolist(), second.tolist(), strict=True), strict=True))
     assert len(set(found.values())) == len(set(keys + others))
-    alone_first, alone_second = key_digests(keys)
+    alone_first, alone_second = key_digests([keys])
     assert [found[key] for key in keys] == list(zip(alone_first.tolist(), alone_second.tolist(), strict=True))
+    columns = [KeyColumn(b"?" + b"<" + key + b">", 1, len(key) + 2, 1, len(key), 1) for key in keys]
+    of_columns = key_digests([*columns, others, *columns])
+    for half, expected in zip(of_columns, (alone_first, alone_second), strict=True):
+        assert half[: len(keys)].tolist() == half[-len(keys) :].tolist() == expected.tolist()
+
+
+def test_columns_are_cut_out_of_their_records() -> None:
+    data = b"..." + b"".join(b"(%05d)" % number for number in range(100))
+    column = KeyColumn(data, 3, 7, 1, 5, 100)
+    assert list(column) == [b"%05d" % number for number in range(100)]
+    for half, expected in zip(key_digests([column]), key_digests([list(column)]), strict=True):
+        assert half.tolist() == expected.tolist()
 
 
 def test_every_bit_of_a_digest_depends_on_the_key() -> None:
-    first, second = key_digests([b"key-%09d" % number for number in range(4_000)])
+    first, second = key_digests([[b"key-%09d" % number for number in range(4_000)]])
     for half in (first, second):
         bits = np.unpackbits(half.view(np.uint8).reshape(len(half), 8), axis=1).mean(axis=0)
         assert bits.min() > 0.4

@@ -49,7 +49,9 @@ def test_equals_the_reader(runs: list[Run], random: object) -> None:
     batch = batch_of(runs)
     records = list(batch.records())
     payload = bytes(batch.payload())
-    keys, states = scan_keys(payload, len(records))
+    scanned, states = scan_keys(payload, len(records))
+    keys = list(scanned)
+    assert len(scanned) == len(keys)
     assert keys == [record.key for record in records if record.key is not None]
     assert list(states) == [state_of(record) for record in records]
     chosen = bytes(random.choice((DROPPED, VALUE)) for _ in records)  # type: ignore[attr-defined]
