@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "tests", "tools", "benchmarks", "demo")
+FOLDERS = ("src", "tests", "tools", "benchmarks", "demo", "examples")
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 80
 """A tall screen, docstring and all."""

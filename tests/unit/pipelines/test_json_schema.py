@@ -98,6 +98,7 @@ def blocks(page: str, beginning: str) -> list[str]:
         FLIGHTS,
         example_text(Path("x.yaml")),
         (ROOT / "demo" / "delays.yaml").read_text("utf-8"),
+        *(path.read_text("utf-8") for path in sorted((ROOT / "examples").glob("*.yaml"))),
         *blocks("pipelines.md", "name:"),
         *blocks("testing.md", "name:"),
     ],
