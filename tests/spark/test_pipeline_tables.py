@@ -24,7 +24,7 @@ from barnabas.pipelines.case_run import RECORDS_SCHEMA, record_line
 from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.cluster_identity import ClusterIdentity
 from barnabas.pipelines.connector import DELTA, ICEBERG, avro
-from barnabas.pipelines.definition import NamedJar, Pipeline, PipelineError, Query, Source
+from barnabas.pipelines.definition import NamedJar, Pipeline, PipelineError, Query, Source, TopicSink
 from barnabas.pipelines.delta_sink import DELTA_SETTINGS
 from barnabas.pipelines.jar_sets import resolve_jars
 from barnabas.pipelines.java import find_java
@@ -36,10 +36,12 @@ from barnabas.pipelines.protobuf_messages import encode_message
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sink import Written
-from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, settings_of, writers_of
+from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, settings_of, writer_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, decoded, with_document
+from barnabas.pipelines.staged_batches import StagedBatches
 from barnabas.pipelines.state_directory import StateDirectory, spark_path
 from barnabas.pipelines.table_file import TablePlan, changes_text
+from barnabas.pipelines.topic_sink import encoded_records_of, stage_records
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
 from tests.unit.pipelines.test_protobuf_messages import descriptors
 
@@ -512,6 +514,42 @@ def test_a_value_is_one_avro_record_to_the_byte(spark: Any, tmp_path: Path) -> N
     assert read(spark, tmp_path, source, [whole, *broken, None]) == [row, *[()] * len(broken)]
     framed = [b"\0\0\0\0\7" + whole, b"\1\0\0\0\7" + whole, b"\0\0\0", b"\0\0\0\0\7", whole]
     assert read(spark, tmp_path, f"{source}, framing: confluent", framed) == [row, (), (), (), ()]
+
+
+def test_rows_are_written_as_avro_and_as_protocol_buffers(spark: Any, tmp_path: Path) -> None:
+    fields = [{"name": "id", "type": ["null", "int"]}, {"name": "carrier", "type": ["null", "string"]}]
+    (tmp_path / "f.avsc").write_text(json.dumps({"type": "record", "name": "Flight", "fields": fields}))
+    (tmp_path / "air.desc").write_bytes(descriptors())
+    avro_schema = "format: avro, schema_file: f.avsc"
+    message = "format: protobuf, schema_file: air.desc, message: air.Flight"
+    framed_by = ", framing: confluent"
+    path = tmp_path / "w.yaml"
+    formats = (avro_schema, f"{avro_schema}{framed_by}, schema_id: 258", message, f"{message}{framed_by}, schema_id: 3")
+    sinks = "\n".join(f"  - {{topic: o{number}, from: s, key: id, {each}}}" for number, each in enumerate(formats))
+    path.write_text(f"name: w\nsources: {{s: {{topic: t, schema: 'id INT, carrier STRING'}}}}\nsinks:\n{sinks}\n")
+    rows = [(-7, "U\nA"), (8, None)]
+    frame = spark.createDataFrame(rows, "id INT, carrier STRING").coalesce(1)
+    for number, sink in enumerate(read_pipeline(path).sinks):
+        assert isinstance(sink, TopicSink)
+        staged = StagedBatches(tmp_path / f"outbox{number}", "one")
+        stage_records(frame, sink, staged.being_written(0, 0))
+        staged.publish(0, [(sink.topic, True)], [sink.topic])
+        found = staged.find(0)
+        assert found is not None
+        ((keys, values),) = found.parts[0].columns()
+        assert keys == [b'{"id":-7}', b'{"id":8}']
+        assert list(values) == [bytes(each.value) for each in encoded_records_of(frame, sink).collect()]
+        assert values[0].startswith((b"\2", b"\0\0\0\1\2\2", b"\x08\xf9", b"\0\0\0\0\3\2\2")[number])
+        source = (avro_schema, avro_schema + framed_by, message, message + framed_by)[number]
+        assert [row[:2] for row in read(spark, tmp_path, source, values)] == rows
+    (sink, *_) = read_pipeline(path).sinks
+    writer = writer_of(read_pipeline(path), sink)
+    with pytest.raises(
+        PipelineError, match="s has more, which the schema of o0 has not; the schema's fields are id, carrier"
+    ):
+        writer.check_rows(spark, frame.selectExpr("*", "1 AS more"))
+    with pytest.raises(PipelineError, match="s lacks carrier"):
+        writer.check_rows(spark, frame.select("id"))
 
 
 def test_records_of_several_schemas_are_read_by_the_one_that_each_was_written_with(spark: Any, tmp_path: Path) -> None:

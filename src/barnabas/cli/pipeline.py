@@ -283,6 +283,25 @@ def table(
     sys.exit(_status_of(summary, once))
 
 
+@command.command(name="infer")
+@click.argument("topic")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@addresses_option
+def infer(topic: str, path: Path, bootstrap: str) -> None:
+    """Write the schema that is found in the newest records of TOPIC, JSON, into FILE, for `schema_file` of a source.
+
+    A FILE that is there only gets the columns that it lacks: what it has keeps its type, whatever records say now.
+    """
+    with _exiting():
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        from barnabas.cli.pipeline_infer import infer as write_schema
+
+        write_schema(topic, path, bootstrap)
+    sys.exit(ExitStatus.DONE)
+
+
 @command.command(name="status")
 @file_argument
 @addresses_option

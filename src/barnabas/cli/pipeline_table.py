@@ -93,7 +93,7 @@ def _refuse_changes_without_key(plan: TablePlan) -> None:
 
 
 def _changes(plan: TablePlan, bootstrap: str) -> str:
-    found = infer_changes(record.value for record in _sample(plan.topic, bootstrap))
+    found = infer_changes(record.value for record in sample_of(plan.topic, bootstrap))
     if found is None:
         raise CommandError(
             f"no record of the topic {plan.topic} is an envelope of Debezium in JSON (before, after, op) with a row: "
@@ -116,7 +116,7 @@ def _schema(plan: TablePlan, source: SourceOptions, file: Path, bootstrap: str) 
         return "schema_file", _from(file, source.schema_file)
     if source.schema is not None:
         return "schema", source.schema
-    found = infer_schema(record.value for record in _sample(plan.topic, bootstrap))
+    found = infer_schema(record.value for record in sample_of(plan.topic, bootstrap))
     if found is None:
         raise CommandError(
             f"no record of the topic {plan.topic} is a JSON object that could tell the columns: give them by --schema"
@@ -134,7 +134,8 @@ def _from(file: Path, path: Path) -> str:
     return f"./{inner.relative_to(beside)}" if inner.is_relative_to(beside) else str(inner)
 
 
-def _sample(topic: str, bootstrap: str) -> Sequence[GivenRecord]:
+def sample_of(topic: str, bootstrap: str) -> Sequence[GivenRecord]:
+    """The newest records of a topic."""
     from barnabas.cli.pipeline_dev import sample
 
     async def read(client: Client) -> Sequence[GivenRecord]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.definition import DeltaSink, IcebergSink, NamedJar, Pipeline, SourceFormat
+from barnabas.pipelines.definition import DeltaSink, IcebergSink, NamedJar, Pipeline, SourceFormat, TopicSink
 from barnabas.pipelines.ivy import Module
 from barnabas.pipelines.jar_sets import SCALA_VERSION, JarSet, cache_root, cached_jars, resolve_jars
 from barnabas.pipelines.java import Java
@@ -111,7 +111,7 @@ def resolve_connector(
 def jar_sets_of(pipeline: Pipeline) -> tuple[JarSet, ...]:
     """What a pipeline needs beside the connector."""
     wanted: dict[str, JarSet] = {}
-    if any(source.format is SourceFormat.AVRO for source in pipeline.sources):
+    if _has_avro(pipeline):
         wanted[avro().name] = avro()
     for sink in pipeline.sinks:
         if isinstance(sink, DeltaSink):
@@ -121,6 +121,11 @@ def jar_sets_of(pipeline: Pipeline) -> tuple[JarSet, ...]:
     return tuple(wanted.values())
 
 
+def _has_avro(pipeline: Pipeline) -> bool:
+    written = (sink.format for sink in pipeline.sinks if isinstance(sink, TopicSink))
+    return SourceFormat.AVRO in {*(source.format for source in pipeline.sources), *written}
+
+
 def jars_without_brokers(pipelines: Sequence[Pipeline], java: Java, say: Callable[[str], None]) -> tuple[Path, ...]:
     """What Spark needs for tests of pipelines, whose sinks are files: the jars of their formats; and the connector
     where it is there, so that the classes of Spark are those of a run; and the jars that they name.
@@ -128,7 +133,7 @@ def jars_without_brokers(pipelines: Sequence[Pipeline], java: Java, say: Callabl
     Raises PipelineError as `resolve_jars` does.
     """
     named = _named_jars(pipelines, java, None, say)
-    needs_avro = any(source.format is SourceFormat.AVRO for each in pipelines for source in each.sources)
+    needs_avro = any(_has_avro(each) for each in pipelines)
     found = resolve_jars(avro(), java, None, say) if needs_avro else ()
     return (*cached_connector(), *found, *named)
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from barnabas.pipelines.writer_schemas import WriterSchemas
+from barnabas.pipelines.writer_schemas import RegisteredSchema, WriterSchemas
 
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 GROUP_PREFIX = "barnabas-pipeline-"
@@ -240,6 +240,17 @@ class TopicSink:
     key: tuple[str, ...] = ()
     key_line: int = 0
     delivery: Delivery = Delivery.EXACTLY_ONCE
+    format: SourceFormat = SourceFormat.JSON
+    """JSON, AVRO or PROTOBUF; the next ones as Source has them, `fields` are the names of the schema's."""
+    framing: Framing = Framing.NONE
+    avro_schema: str = ""
+    descriptors: bytes = field(default=b"", repr=False)
+    message: str = ""
+    fields: tuple[str, ...] = ()
+    schema_id: int = -1
+    """With framing: the id, where the file says it; or else `subject` and `registered` are there."""
+    subject: str = ""
+    registered: RegisteredSchema | None = field(default=None, repr=False, compare=False)
 
     @property
     def target(self) -> str:

@@ -152,7 +152,7 @@ def _source() -> Schema:
         "read": _choice("Every record, or the newest of each key, read once when a run starts.", ReadMode),
         "format": _choice("How values are written.", SourceFormat),
         "schema": _text("Columns as Spark's DDL: name TYPE, name TYPE."),
-        "schema_file": _text("Of Avro and Protobuf: the schema that records were written with, relative to this file."),
+        "schema_file": _text("The file of the schema, relative to this one: of Avro, Protobuf, or columns in DDL."),
         "message": _text("Of Protobuf: the full name of the message."),
         "framing": _choice("What stands before a record in Avro.", Framing),
         "subject": _text("Of framed Avro with a registry: the subject of its schemas; TOPIC-value if left out."),
@@ -181,7 +181,8 @@ def _source() -> Schema:
         "required": ["format", "schema_file", "message"],
     }
     raw = {"properties": {"format": {"enum": [SourceFormat.RAW.value]}}, "required": ["format"]}
-    return {**source, "anyOf": [{"required": ["schema"]}, written, messages, raw]}
+    columns = {"required": ["schema_file"], "not": {"required": ["schema"]}}
+    return {**source, "anyOf": [{"required": ["schema"]}, columns, written, messages, raw]}
 
 
 def _step() -> Schema:
@@ -204,6 +205,12 @@ def _sink() -> Schema:
         "parquet": _text("The directory of the table, relative to this file."),
         "delta": _text("The directory of the Delta Lake table, relative to this file."),
         "iceberg": _text("The directory of the Iceberg table, relative to this file, or catalog.namespace.table."),
+        "format": _choice("How values are written: json, avro or protobuf.", SourceFormat),
+        "schema_file": _text("Of Avro and Protobuf: the schema of what is written, relative to this file."),
+        "message": _text("Of Protobuf: the full name of the message."),
+        "framing": _choice("What stands before a record in Avro or Protobuf.", Framing),
+        "subject": _text("Of framed Avro with a registry: where the schema is registered; TOPIC-value if left out."),
+        "schema_id": {"description": "With framing: the id of the schema.", "type": "integer", "minimum": 0},
         "jdbc": _text("The address of a database, jdbc:...; its driver's jar is named under jars.", _JDBC),
         "table": _text("The table of the database, perhaps with its schema.", sink_reading.DATABASE_TABLE),
         "user": _text("Who logs in at the database."),
@@ -223,13 +230,13 @@ def _sink() -> Schema:
         "partition_by": _columns("Columns that the table is divided by when it is made."),
     }
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
-    lake, base = sink_reading.LAKE_KEYS, sink_reading.JDBC_KEYS
+    lake, base = sink_reading.LAKE_KEYS, (*sink_reading.JDBC_KEYS, *sink_reading.FORMAT_KEYS)
     forbidden = {
-        "topic": (*lake, *base),
+        "topic": (*lake, *sink_reading.JDBC_KEYS),
         "parquet": ("delivery", *lake, *base),
         "delta": ("delivery", *base),
         "iceberg": ("delivery", *base),
-        "jdbc": ("partition_by",),
+        "jdbc": ("partition_by", *sink_reading.FORMAT_KEYS),
     }
     kinds = [
         {

@@ -40,7 +40,7 @@ from barnabas.pipelines.progress import (
 )
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
-from barnabas.pipelines.schema_registry import ask_registry, learn_unknown
+from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import BatchWriter, held_tables, settings_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
@@ -306,6 +306,7 @@ class PipelineRun:
         """
         self._refuse_to_go_on()
         ask_registry(self._pipeline)
+        register_schemas(self._pipeline)
         create_views(self._pipeline, self._session, self._frame_of)
         self._refuse_to_go_on()
         modes = check_views(self._pipeline, self._session)

@@ -18,7 +18,7 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema
-from barnabas.pipelines.definition import Pipeline, PipelineUnreachableError, Registry, Source
+from barnabas.pipelines.definition import Pipeline, PipelineUnreachableError, Registry, TopicSink
 from barnabas.pipelines.file_secrets import has_reference, resolved
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
 
@@ -30,8 +30,10 @@ SCHEMAS_MAX: Final = 1_000
 """How many schemas a source may have, of all its versions."""
 ANSWER_SECONDS_MAX: Final = 10.0
 _ATTEMPTS_MAX: Final = 3
+_REASON_BYTES_MAX: Final = 64 * 1024
 _PAUSE_SECONDS: Final = 0.5
 _UNKNOWN: Final = re.compile(re.escape(UNKNOWN_SCHEMA) + r"([A-Za-z0-9_]+):(\d+)")
+_SENT: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 
 
@@ -72,6 +74,20 @@ def ask_registry(pipeline: Pipeline) -> None:
         source.writers.was_asked = True
 
 
+def register_schemas(pipeline: Pipeline) -> None:
+    """Registers the schemas of topics that are written, each under its subject; one that is there keeps its id.
+
+    Raises as `ask_registry` does.
+    """
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink) and sink.registered is not None and sink.registered.schema_id < 0:
+            subject = urllib.parse.quote(sink.subject, safe="")
+            answer = _get(pipeline, f"/subjects/{subject}/versions", {"schema": sink.avro_schema})
+            if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
+                raise _refused(pipeline, f"gives the schema of {sink.subject} no id")
+            sink.registered.schema_id = answer["id"]
+
+
 def learn_unknown(pipeline: Pipeline, failure: str) -> bool:
     """Where a query has failed by a schema that it did not know: asks for that, and says that it did.
 
@@ -90,12 +106,6 @@ def learn_unknown(pipeline: Pipeline, failure: str) -> bool:
     return True
 
 
-def newest_schema(pipeline: Pipeline, source: Source) -> str | None:
-    """The newest schema of a source's subject, as the registry has it; None where it has none of Avro's."""
-    content = _get(pipeline, f"/subjects/{urllib.parse.quote(source.subject, safe='')}/versions/latest")
-    return _schema_in(content) if isinstance(content, dict) else None
-
-
 def _schema_in(content: dict[str, Any]) -> str | None:
     """The schema of an answer, if it is one of a record in Avro that stands on its own."""
     if content.get("schemaType", "AVRO") != "AVRO" or content.get("references"):
@@ -106,10 +116,12 @@ def _schema_in(content: dict[str, Any]) -> str | None:
         return None
 
 
-def _get(pipeline: Pipeline, path: str) -> Any:
-    """What the registry says; None for what it does not have."""
+def _get(pipeline: Pipeline, path: str, given: dict[str, str] | None = None) -> Any:
+    """What the registry says, to what it is given; None for what it does not have."""
     registry = pipeline.registry
-    request = urllib.request.Request(registry.url + path, headers={"Accept": _ACCEPT})  # noqa: S310  # http(s), as read
+    data = None if given is None else json.dumps(given).encode()
+    headers = {"Accept": _ACCEPT, **({} if data is None else {"Content-Type": _SENT})}
+    request = urllib.request.Request(registry.url + path, data, headers)  # noqa: S310  # http(s), as read
     if registry.username:
         password = resolved(registry.password, pipeline.path, registry.line)
         login = base64.b64encode(f"{registry.username}:{password}".encode()).decode()
@@ -128,7 +140,7 @@ def _get(pipeline: Pipeline, path: str) -> Any:
             with error:
                 if error.code == http.HTTPStatus.NOT_FOUND:
                     return None
-                reason = f"{error.code} {error.reason}"
+                reason = f"{error.code} {error.reason}{_said(error)}"
             if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR and error.code != http.HTTPStatus.TOO_MANY_REQUESTS:
                 raise _refused(pipeline, f"refuses {path}: {reason}") from None
         except ValueError as error:
@@ -137,6 +149,15 @@ def _get(pipeline: Pipeline, path: str) -> Any:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
     message = f"the schema registry {registry.url} does not answer ({reason}); run it again when it does"
     raise PipelineUnreachableError(message, path=pipeline.path, line=registry.line)
+
+
+def _said(error: urllib.error.HTTPError) -> str:
+    """What the registry says besides, such as how a schema is not compatible with those before."""
+    try:
+        content = json.loads(error.read(_REASON_BYTES_MAX))
+        return f" ({str(content['message'])[:300]})" if isinstance(content, dict) and content.get("message") else ""
+    except (ValueError, OSError):
+        return ""
 
 
 def _refused(pipeline: Pipeline, what: str) -> Exception:

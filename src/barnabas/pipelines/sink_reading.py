@@ -21,6 +21,7 @@ from barnabas.pipelines.definition import (
 )
 from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
 from barnabas.pipelines.file_secrets import has_reference
+from barnabas.pipelines.source_reading import formatted_sink
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
 SINKS_MAX: Final = 20
@@ -29,7 +30,8 @@ INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg", "jdbc")
 LAKE_KEYS: Final = ("delete", "newest_by", "partition_by")
 JDBC_KEYS: Final = ("table", "user", "password", "driver", "connections")
-SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *LAKE_KEYS, *JDBC_KEYS)
+FORMAT_KEYS: Final = ("format", "schema_file", "message", "framing", "subject", "schema_id")
+SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *FORMAT_KEYS, *LAKE_KEYS, *JDBC_KEYS)
 CONNECTIONS_MAX: Final = 64
 CATALOG_PREFIX: Final = "spark.sql.catalog."
 
@@ -44,10 +46,14 @@ _TITLES: Final = {ParquetSink: "Parquet", DeltaSink: "Delta", IcebergSink: "Iceb
 
 def sinks_of(document: Section, path: Path, views: Mapping[str, View], spark: Mapping[str, str]) -> tuple[Sink, ...]:
     """All sinks; `spark` are the settings of Spark that the file has. Raises PipelineError for the first fault."""
-    return tuple(_sink(section, path, views, spark) for section in document.sections("sinks", SINK_KEYS, SINKS_MAX))
+    has_registry = "registry" in document
+    sections = document.sections("sinks", SINK_KEYS, SINKS_MAX)
+    return tuple(_sink(section, path, views, spark, has_registry=has_registry) for section in sections)
 
 
-def _sink(section: Section, path: Path, views: Mapping[str, View], spark: Mapping[str, str]) -> Sink:
+def _sink(
+    section: Section, path: Path, views: Mapping[str, View], spark: Mapping[str, str], *, has_registry: bool
+) -> Sink:
     kinds = [kind for kind in SINK_KINDS if kind in section]
     if len(kinds) != 1:
         named = ", ".join(f'"{kind}"' for kind in SINK_KINDS[:-1])
@@ -67,8 +73,12 @@ def _sink(section: Section, path: Path, views: Mapping[str, View], spark: Mappin
     for name in JDBC_KEYS:
         if name in section and kind != "jdbc":
             raise section.error(f"{name} is for databases, a sink with `jdbc`: remove it", section.keys[name])
+    for name in FORMAT_KEYS:
+        if name in section and kind != "topic":
+            raise section.error(f"{name} is for topics: remove it", section.keys[name])
     if kind == "topic":
-        return _topic_sink(section, view.name, from_line, key, key_line)
+        sink = _topic_sink(section, view.name, from_line, key, key_line)
+        return formatted_sink(section, path, sink, has_registry=has_registry)
     text = section.text(kind)
     if kind == "parquet":
         directory = directory_of(section, path, kind, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,13 +22,15 @@ from barnabas.pipelines.definition import (
     Starting,
     StartingPosition,
     Tombstones,
+    TopicSink,
 )
 from barnabas.pipelines.file_parts import choice_of, directory_of, topic_of
 from barnabas.pipelines.protobuf_messages import DESCRIPTOR_BYTES_MAX, ProtobufSchemaError, columns_of_message
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
-from barnabas.pipelines.writer_schemas import WriterSchemas
+from barnabas.pipelines.writer_schemas import RegisteredSchema, WriterSchemas
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
+_SCHEMA_ID_MAX: Final = 2**31 - 1
 RECORDS_PER_BATCH_LIMIT: Final = 1_000_000_000
 SOURCE_KEYS: Final = (
     "topic",
@@ -52,6 +55,11 @@ _NOT_OF_TABLES: Final = {
     "max_records_per_batch": "a table is read whole when a run starts",
     "require_key": "a record of a table has a key in any case",
 }
+_FILES: Final = {
+    SourceFormat.AVRO: "the .avsc file that the records were written with",
+    SourceFormat.PROTOBUF: "the descriptor set (protoc --descriptor_set_out) that the records were written with",
+}
+_COLUMNS_FILE: Final = "a list of columns, as `barnabas pipeline infer TOPIC FILE` writes it"
 _NOT_IN_CSV: Final = frozenset({"ARRAY", "MAP", "STRUCT", "BINARY", "VARIANT"})
 
 
@@ -109,7 +117,7 @@ def _refuse_other_formats(section: Section, form: SourceFormat) -> None:
     """Keys that say nothing of this format."""
     for key, of in (
         ("framing", (SourceFormat.AVRO, SourceFormat.PROTOBUF)),
-        ("schema_file", (SourceFormat.AVRO, SourceFormat.PROTOBUF)),
+        ("schema_file", (SourceFormat.JSON, SourceFormat.AVRO, SourceFormat.PROTOBUF, SourceFormat.CSV)),
         ("message", (SourceFormat.PROTOBUF,)),
         ("delimiter", (SourceFormat.CSV,)),
     ):
@@ -128,8 +136,13 @@ def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tu
         return _schema_of_file(section, form, path)
     if form is SourceFormat.RAW and "schema" not in section:
         return b"", (Column("value", "BINARY"),), section.line
-    schema = section.text("schema")
-    columns = _schema_columns(section, schema)
+    schema = section.text("schema_file" if "schema_file" in section else "schema")
+    if "schema_file" in section:
+        if "schema" in section:
+            raise section.error("schema and schema_file say the same: remove one of them", section.keys["schema"])
+        _, columns, _ = _schema_of_file(section, form, path)
+    else:
+        columns = _schema_columns(section, schema)
     for column in columns:
         kind = re.split(r"[(<]", column.type)[0]
         if form is SourceFormat.RAW and (len(columns) > 1 or kind not in {"STRING", "BINARY"}):
@@ -143,7 +156,7 @@ def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tu
 
 def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tuple[Column, ...], int]:
     text = section.text("schema_file")
-    bytes_max = SCHEMA_BYTES_MAX if form is SourceFormat.AVRO else DESCRIPTOR_BYTES_MAX
+    bytes_max = DESCRIPTOR_BYTES_MAX if form is SourceFormat.PROTOBUF else SCHEMA_BYTES_MAX
     file = directory_of(section, path, "schema_file", text)
     try:
         if file.exists() and not file.is_file():
@@ -155,18 +168,55 @@ def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[b
         if form is SourceFormat.AVRO:
             avro_schema, columns = read_avro_schema(written.decode("utf-8"))
             written = avro_schema.encode()
+        elif form is not SourceFormat.PROTOBUF:
+            columns = parse_schema(written.decode("utf-8"))
         else:
             columns = columns_of_message(written, section.text("message").value)
     except FileNotFoundError:
-        what = ".avsc file" if form is SourceFormat.AVRO else "descriptor set (protoc --descriptor_set_out)"
-        message = f"schema_file {file} does not exist: it is the {what} that the records were written with"
+        message = f"schema_file {file} does not exist: it is {_FILES.get(form, _COLUMNS_FILE)}"
         raise section.error(message, text.line) from None
     except (OSError, UnicodeDecodeError) as error:
         raise section.error(f"schema_file {file} cannot be read: {error}", text.line) from error
+    except SchemaError as error:
+        raise section.error(f"schema_file {file}: {error}", text.line) from None
     except (AvroSchemaError, ProtobufSchemaError) as error:
         raise section.error(f"schema_file {file} {error}", text.line) from None
     _refuse_reserved(section, columns, text.line)
     return written, columns, text.line
+
+
+def formatted_sink(section: Section, path: Path, sink: TopicSink, *, has_registry: bool) -> TopicSink:
+    """A topic that is written, in the format that its section says. Raises PipelineError."""
+    form = choice_of(section, "format", SourceFormat) if "format" in section else SourceFormat.JSON
+    _refuse_other_formats(section, form)
+    if form in (SourceFormat.CSV, SourceFormat.RAW):
+        raise section.error(f"a topic is written as json, avro or protobuf, not {form.value}", section.keys["format"])
+    framing = choice_of(section, "framing", Framing) if "framing" in section else Framing.NONE
+    for key in ("schema_id", "subject"):
+        if key in section and framing is Framing.NONE:
+            raise section.error(f"{key} is for `framing: confluent`: remove it", section.keys[key])
+    if form is SourceFormat.JSON:
+        return sink
+    schema_id = section.integer("schema_id", 0, _SCHEMA_ID_MAX) if "schema_id" in section else -1
+    registers = framing is Framing.CONFLUENT and schema_id < 0
+    if registers and (form is SourceFormat.PROTOBUF or not has_registry):
+        message = "schema_id, the id that stands before each record, is missing"
+        if form is SourceFormat.AVRO:
+            message += "; or name a `registry`, in which the schema is registered"
+        raise section.error(message, section.keys["framing"])
+    content, columns, _ = _schema_of_file(section, form, path)
+    return replace(
+        sink,
+        format=form,
+        framing=framing,
+        avro_schema=content.decode() if form is SourceFormat.AVRO else "",
+        descriptors=content if form is SourceFormat.PROTOBUF else b"",
+        message=section.text("message").value if form is SourceFormat.PROTOBUF else "",
+        fields=tuple(column.name for column in columns),
+        schema_id=schema_id,
+        subject=_subject(section, sink.topic, is_asked=registers) if registers else "",
+        registered=RegisteredSchema() if registers else None,
+    )
 
 
 def _tombstones(section: Section, read: ReadMode, columns: tuple[Column, ...]) -> Tombstones:

@@ -2,7 +2,7 @@
 
 OUTBOX/batch-N/manifest.json   the topics, and the files of each: names, bytes, records, checksums
        batch-N/0/part-*        the records of the first topic: a line for each key, where there are keys, and one for
-                               each value; JSON has no line breaks
+                               each value; JSON has no line breaks, and what is no JSON is in base64
        .batch-N.being-written/ what Spark is writing, or a killed run was
 
 INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, and its files never change.
@@ -10,11 +10,12 @@ INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import shutil
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -49,13 +50,16 @@ class StagedRecords:
     has_keys: bool
     directory: Path
     files: tuple[StagedFile, ...]
+    is_encoded: bool = False
+    """Whether values are in base64."""
 
     def columns(self) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
         """Keys, where there are any, and values of some records at a time, about a megabyte, or one record that is
         larger. Raises StagedBatchError, at the end of a file, when that is not what was staged.
         """
         for file in self.files:
-            yield from _columns_of(self.directory / file.name, file, has_keys=self.has_keys)
+            for keys, values in _columns_of(self.directory / file.name, file, has_keys=self.has_keys):
+                yield keys, [base64.b64decode(value) for value in values] if self.is_encoded else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +101,29 @@ class StagedBatches:
         """Where the records of the batch for the topic of that number are to be written."""
         return self.directory / f".{_PREFIX}{batch_id}.being-written" / str(number)
 
-    def publish(self, batch_id: int, topics: Sequence[tuple[str, bool]]) -> StagedBatch:
-        """Takes what was written for all topics (name, whether there are keys) as the batch; on the disk when this
-        returns. Raises StagedBatchError when it is no pairs of keys and values.
+    def publish(self, batch_id: int, topics: Sequence[tuple[str, bool]], encoded: Collection[str] = ()) -> StagedBatch:
+        """Takes what was written for all topics (name, whether there are keys; `encoded` has those with values in
+        base64) as the batch; on the disk when this returns. Raises StagedBatchError when it is no pairs of keys and
+        values.
         """
         hidden, target = self.being_written(batch_id, 0).parent, self._batch(batch_id)
         parts = tuple(
-            StagedRecords(topic, has_keys, target / str(number), _looked_at(hidden / str(number), has_keys=has_keys))
+            StagedRecords(
+                topic,
+                has_keys,
+                target / str(number),
+                _looked_at(hidden / str(number), has_keys=has_keys),
+                topic in encoded,
+            )
             for number, (topic, has_keys) in enumerate(topics)
         )
         content = [
-            {"topic": part.topic, "has_keys": part.has_keys, "files": [asdict(file) for file in part.files]}
+            {
+                "topic": part.topic,
+                "has_keys": part.has_keys,
+                "is_encoded": part.is_encoded,
+                "files": [asdict(file) for file in part.files],
+            }
             for part in parts
         ]
         write_json(hidden / MANIFEST, {"state_id": self._state_id, "batch_id": batch_id, "parts": content})
@@ -158,7 +174,9 @@ def _part(content: Mapping[str, Any], directory: Path) -> StagedRecords:
         StagedFile(str(file["name"]), int(file["size_bytes"]), int(file["record_count"]), int(file["checksum"]))
         for file in content["files"]
     )
-    return StagedRecords(str(content["topic"]), bool(content["has_keys"]), directory, files)
+    return StagedRecords(
+        str(content["topic"]), bool(content["has_keys"]), directory, files, bool(content.get("is_encoded"))
+    )
 
 
 def _looked_at(directory: Path, *, has_keys: bool) -> tuple[StagedFile, ...]:

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from barnabas.pipelines.definition import Framing, KeyedSink, Pipeline, Sink, Source, Step, Tombstones
+from barnabas.pipelines.definition import (
+    Framing,
+    KeyedSink,
+    Pipeline,
+    Sink,
+    Source,
+    SourceFormat,
+    Step,
+    Tombstones,
+    TopicSink,
+)
 from barnabas.pipelines.definition_changes import Changes, changes_of
 
 STATE_VERSION: Final = 2
@@ -69,6 +79,8 @@ def _source(source: Source) -> dict[str, Any]:
 
 def _sink(sink: Sink) -> dict[str, Any]:
     content: dict[str, Any] = {"from": sink.from_view, "key": list(sink.key)}
+    if isinstance(sink, TopicSink) and sink.format is not SourceFormat.JSON:
+        content |= {"format": sink.format.value, "framing": sink.framing.value, "message": sink.message}
     if isinstance(sink, KeyedSink) and sink.rows.delete is not None:
         content["delete"] = sink.rows.delete
     return content

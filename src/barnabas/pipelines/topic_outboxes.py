@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.pipelines.definition import Delivery, Pipeline, PipelineError, Query, TopicSink
+from barnabas.pipelines.definition import Delivery, Pipeline, PipelineError, Query, SourceFormat, TopicSink
 from barnabas.pipelines.outbox import Outbox, OutboxError
 from barnabas.pipelines.outbox_sender import sending
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError
@@ -45,12 +45,16 @@ class QueryOutbox:
     def publish(self, batch_id: int) -> StagedBatch:
         """Takes what Spark has written as the batch."""
         with self._told(batch_id):
-            return self.outbox.staged.publish(batch_id, self._topics)
+            return self.outbox.staged.publish(batch_id, self._topics, self._encoded)
 
     def deliver(self, batch: StagedBatch) -> None:
         """Sends a staged batch, notes that, and removes what was staged."""
         with self._told(batch.batch_id):
             self.outbox.deliver(batch)
+
+    @property
+    def _encoded(self) -> list[str]:
+        return [sink.topic for sink in self.sinks if sink.format is not SourceFormat.JSON]
 
     @property
     def _topics(self) -> list[tuple[str, bool]]:

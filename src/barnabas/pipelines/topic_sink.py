@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from barnabas.pipelines.definition import Pipeline, TopicSink
+from barnabas.pipelines.definition import Pipeline, SourceFormat, TopicSink
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.spark_schema import JSON_OPTIONS
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import spark_path
+from barnabas.pipelines.topic_encoding import missing_and_strange, value_of_row
 from barnabas.pipelines.topic_outboxes import QueryOutbox
 
 if TYPE_CHECKING:
@@ -33,14 +34,29 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
     return frame.select(*columns)
 
 
+def encoded_records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
+    """The same, with the value as the sink's format has it."""
+    if sink.format is SourceFormat.JSON:
+        return records_of(frame, sink)
+    from pyspark.sql import functions as F  # noqa: N812
+
+    value = value_of_row(frame, sink).alias("value")
+    if not sink.key:
+        return frame.select(value)
+    names = {name.lower(): name for name in frame.columns}
+    key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
+    return frame.select(value, F.to_json(key, JSON_OPTIONS).alias("key"))
+
+
 def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
     """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
-    no line breaks.
+    no line breaks; other values are in base64.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = [F.col("key"), F.col("value")] if sink.key else [F.col("value")]
-    lines = records_of(frame, sink).select(F.concat_ws("\n", *columns))
+    value = F.col("value") if sink.format is SourceFormat.JSON else F.translate(F.base64("value"), "\r\n", "")
+    columns = [F.col("key"), value] if sink.key else [value]
+    lines = encoded_records_of(frame, sink).select(F.concat_ws("\n", *columns))
     lines.write.mode("overwrite").text(spark_path(directory))
 
 
@@ -58,6 +74,16 @@ class TopicWriter(SinkWriter):
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F  # noqa: N812
 
+        missing, strange = missing_and_strange(frame, self._sink)
+        if missing or strange:
+            what = (
+                f"lacks {missing[0]}"
+                if missing
+                else f"has {strange[0]}, which the schema of {self._sink.topic} has not"
+            )
+            have = ", ".join(self._sink.fields)
+            message = f"{self._sink.from_view} {what}; the schema's fields are {have}"
+            raise self._pipeline.error(message, self._sink.from_line)
         try:
             frame.select(F.to_json(F.struct("*"))).schema  # noqa: B018  # has Spark analyse it
         except PySparkException as error:
@@ -69,7 +95,7 @@ class TopicWriter(SinkWriter):
         if self._kafka is None:
             raise RuntimeError("a topic is written without brokers")
         options = {**self._kafka.writing, "topic": self._sink.topic}
-        records_of(frame, self._sink).write.format("kafka").options(**options).save()
+        encoded_records_of(frame, self._sink).write.format("kafka").options(**options).save()
         return Written(is_computed=True, is_held=False)
 
 

@@ -1,9 +1,16 @@
-"""The schemas that the records of a topic were written with, by their ids, as far as a run knows them by now."""
+"""The schemas that records of topics were written with, or are, by their ids, as far as a run knows them by now."""
 
 from __future__ import annotations
 
 UNKNOWN_SCHEMA = "barnabas-unknown-schema:"
 """Begins the message of the error of a record whose id nobody has looked up; the source's name, a colon, the id."""
+
+
+class RegisteredSchema:
+    """The id of a schema that a run registers before it writes; -1 until then."""
+
+    def __init__(self) -> None:
+        self.schema_id = -1
 
 
 class WriterSchemas:

@@ -324,7 +324,7 @@ class Driver:
         content = b"".join(value for _, value in lines)
         files = (StagedFile("part", len(content), len(lines), zlib.crc32(content)),) if lines else ()
         return StagedBatch(
-            number, tuple(_MemoryRecords(sink.topic, bool(sink.key), _PLACE, files, lines) for sink in _SINKS)
+            number, tuple(_MemoryRecords(sink.topic, bool(sink.key), _PLACE, files, lines=lines) for sink in _SINKS)
         )
 
     def _stopped(self, how: str, error: Exception) -> None:

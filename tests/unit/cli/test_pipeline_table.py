@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas.cli import pipeline as commands
-from barnabas.cli import pipeline_table
+from barnabas.cli import pipeline_infer, pipeline_table
 from barnabas.pipelines.cases import GivenRecord
-from barnabas.pipelines.definition import DeltaSink, Framing, IcebergSink, SourceFormat, Tombstones
+from barnabas.pipelines.definition import DeltaSink, Framing, IcebergSink, PipelineError, SourceFormat, Tombstones
 from barnabas.pipelines.progress import RunSummary
 from barnabas.pipelines.reading import read_pipeline
 
@@ -30,7 +30,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(commands, "_run", run)
-    monkeypatch.setattr(pipeline_table, "_sample", lambda *_: [GivenRecord("", None, VALUE, 0, 0, 0)])
+    monkeypatch.setattr(pipeline_table, "sample_of", lambda *_: [GivenRecord("", None, VALUE, 0, 0, 0)])
     return files
 
 
@@ -136,7 +136,7 @@ def test_a_schema_that_is_given_is_that_of_the_file_or_refused(ran: list[Path]) 
 
 def test_a_topic_without_objects_needs_a_schema(ran: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     records: list[Any] = [GivenRecord("", None, b"5", 0, 0, 0)]
-    monkeypatch.setattr(pipeline_table, "_sample", lambda *_: records)
+    monkeypatch.setattr(pipeline_table, "sample_of", lambda *_: records)
     result = call("flights", "t")
     assert result.exit_code == 1
     assert "no record of the topic flights is a JSON object that could tell the columns: give them by" in result.output
@@ -152,7 +152,7 @@ def test_changes_of_a_database_are_a_table_of_its_rows(
     ]
     values = [json.dumps({"schema": {}, "payload": each} if is_wrapped else each).encode() for each in changes]
     records = [GivenRecord("", None, value, 0, 0, 0) for value in [*values, None, b"5"]]
-    monkeypatch.setattr(pipeline_table, "_sample", lambda *_: records)
+    monkeypatch.setattr(pipeline_table, "sample_of", lambda *_: records)
     result = call("flights", "t", "--debezium", "--key", "id")
     assert result.exit_code == 0, result.output
     assert "the columns, from 2 changes: id BIGINT, from STRING" in result.output
@@ -186,3 +186,42 @@ def test_changes_need_the_key_of_their_rows(ran: list[Path], arguments: list[str
     result = call("flights", "t", "--debezium", *arguments)
     assert (result.exit_code, ran) == (1, [])
     assert "give its columns by --key COLUMN" in result.output
+
+
+def test_a_schema_is_frozen_in_a_file_which_only_gets_columns_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [VALUE]
+    monkeypatch.setattr(
+        pipeline_infer, "sample_of", lambda *_: [GivenRecord("", None, each, 0, 0, 0) for each in values]
+    )
+    path = tmp_path / "flights.ddl"
+
+    def infer() -> Result:
+        return CliRunner().invoke(commands.command, ["infer", "flights", str(path)], catch_exceptions=False)
+
+    assert "is written, with id, carrier, at, from 1 record" in infer().output
+    assert path.read_text() == "`id` BIGINT,\n`carrier` STRING,\n`at` TIMESTAMP\n"
+    # Another type is none for who reads the table; a column that is gone stays.
+    values[:] = [b'{"id": "text", "seats": 1}']
+    assert "has more columns: seats, from 1 record" in infer().output
+    assert path.read_text() == "`id` BIGINT,\n`carrier` STRING,\n`at` TIMESTAMP,\n`seats` BIGINT\n"
+    assert "it is left as it is" in infer().output
+    pipeline = tmp_path / "x.yaml"
+    source = "{topic: flights, schema_file: flights.ddl}"
+    pipeline.write_text(f"name: x\nsources: {{s: {source}}}\nsinks: [{{topic: o, from: s}}]\n")
+    assert [column.name for column in read_pipeline(pipeline).sources[0].columns] == ["id", "carrier", "at", "seats"]
+    pipeline.write_text(pipeline.read_text().replace("flights.ddl", "flights.ddl, schema: a INT"))
+    with pytest.raises(PipelineError, match="schema and schema_file say the same"):
+        read_pipeline(pipeline)
+    path.write_text("nonsense")
+    result = infer()
+    assert (result.exit_code, path.read_text()) == (1, "nonsense")
+    assert "the file that is there is no schema" in result.output
+    pipeline.write_text(pipeline.read_text().replace(", schema: a INT", ""))
+    with pytest.raises(PipelineError, match=r"x\.yaml:2: sources\.s: schema_file \S+flights\.ddl"):
+        read_pipeline(pipeline)
+    values[:] = [b"5"]
+    path.unlink()
+    assert "no record of the topic flights is a JSON object" in infer().output
+    assert not path.exists()

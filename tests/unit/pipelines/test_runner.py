@@ -224,6 +224,27 @@ def test_a_failure_that_passes_is_started_again(tmp_path: Path, committed: list[
     assert "goes on from its checkpoint" in summary.warnings[0]
 
 
+def test_a_schema_that_was_not_known_is_learned_and_its_batch_begun_again(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    views: list[str] = []
+    monkeypatch.setattr(runner, "create_views", lambda *_: views.append("made"))
+    monkeypatch.setattr(runner, "learn_unknown", lambda _, failure: "barnabas-unknown-schema:flights:7" in failure)
+
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.end("[USER_RAISED_EXCEPTION] barnabas-unknown-schema:flights:7")
+
+    def go_on(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 20)
+        query.end()
+
+    told, spark = Told(), FakeSpark(fail, go_on)
+    summary = run(made_pipeline(tmp_path), spark, told)
+    # The second plan is made of the views that know the schema, and it is no failure.
+    assert (views, len(spark.started), summary.warnings) == (["made", "made"], 2, ())
+    assert [batch.batch_id for batch in told.batches] == [0]
+
+
 def test_lost_records_are_counted_in_the_report(
     tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import pytest
 
 from barnabas.pipelines import schema_registry
-from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError
+from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, TopicSink
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, newest_schema
+from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
 
 ONE = json.dumps({"type": "record", "name": "F", "fields": [{"name": "id", "type": "int"}]})
@@ -39,6 +39,7 @@ class Registry(BaseHTTPRequestHandler):
     answers: ClassVar[dict[str, tuple[int, Any]]] = {}
     asked: ClassVar[list[str]] = []
     logins: ClassVar[set[str | None]] = set()
+    posted: ClassVar[list[tuple[str, Any, str]]] = []
 
     def do_GET(self) -> None:
         self.asked.append(self.path)
@@ -49,6 +50,16 @@ class Registry(BaseHTTPRequestHandler):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_POST(self) -> None:
+        given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.posted.append((self.path, given, self.headers["Content-Type"]))
+        status, content = self.answers.get(f"POST {self.path}", (404, {}))
+        data = json.dumps(content).encode()
+        self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
@@ -72,7 +83,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
         "/schemas/ids/12": (200, {"schema": "message M {}", "schemaType": "PROTOBUF"}),
         "/schemas/ids/13": (200, {"schema": ONE, "references": [{"name": "x"}]}),
     }
-    Registry.asked, Registry.logins = [], set()
+    Registry.asked, Registry.logins, Registry.posted = [], set(), []
     monkeypatch.setenv("REGISTRY_PASSWORD", "hush")
     monkeypatch.setattr(schema_registry, "_PAUSE_SECONDS", 0.0)
     yield server
@@ -109,7 +120,6 @@ def test_all_schemas_of_a_subject_are_learned_and_others_when_they_are_met(
     assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:14")
     assert Registry.asked == before
     assert not learn_unknown(made, "a broker is gone")
-    assert newest_schema(made, source) == COMPACT[1]
 
 
 def test_a_registry_that_hangs_over_or_refuses_is_told_in_one_line(
@@ -141,12 +151,42 @@ def test_a_registry_that_hangs_over_or_refuses_is_told_in_one_line(
         ask_registry(made)
 
 
+def test_the_schema_of_a_topic_that_is_written_is_registered_once(
+    registry: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    (tmp_path / "f.avsc").write_text(TWO)
+    sink = "topic: out, from: s, format: avro, schema_file: f.avsc, framing: confluent"
+    path = tmp_path / "x.yaml"
+    path.write_text(FILE.replace("topic: out, from: s", sink).format(port=registry.server_port))
+    made = read_pipeline(path)
+    (written,) = made.sinks
+    assert isinstance(written, TopicSink)
+    assert written.registered is not None
+    Registry.answers["POST /subjects/out-value/versions"] = (409, {"error_code": 409, "message": "incompatible: b"})
+    with pytest.raises(PipelineError, match=r"x\.yaml:2: .* refuses .*: 409 Conflict \(incompatible: b\)"):
+        register_schemas(made)
+    Registry.answers["POST /subjects/out-value/versions"] = (200, {"id": 70_000})
+    for _ in range(2):
+        register_schemas(made)
+    assert Registry.posted[1:] == [
+        ("/subjects/out-value/versions", {"schema": COMPACT[1]}, "application/vnd.schemaregistry.v1+json")
+    ]
+    assert written.registered.schema_id == 70_000
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("http://127", "http://bob@127", "without a login"),
         ("${{env:REGISTRY_PASSWORD}}", "hush", "password is a secret"),
         ("username: alice, ", "", "belong together"),
+        ("from: s", "from: s, format: csv", "a topic is written as json, avro or protobuf, not csv"),
+        ("from: s", "from: s, schema_id: 5", "schema_id is for `framing: confluent`"),
+        (
+            "from: s",
+            "from: s, format: protobuf, schema_file: f.avsc, message: F, framing: confluent",
+            "schema_id, the id that stands before each record, is missing$",
+        ),
         ("confluent, schema_file: f.avsc, subject", "none, schema_file: f.avsc, subject", "subject is for"),
     ],
 )
