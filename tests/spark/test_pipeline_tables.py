@@ -10,61 +10,40 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
-import os
 import shutil
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from barnabas.pipelines.avro_encoding import encode
-from barnabas.pipelines.case_run import RECORDS_SCHEMA, record_line
 from barnabas.pipelines.cases import GivenRecord
-from barnabas.pipelines.cluster_identity import ClusterIdentity
 from barnabas.pipelines.connector import DELTA, ICEBERG, avro
-from barnabas.pipelines.definition import NamedJar, Pipeline, PipelineError, Query, Source, TopicSink
+from barnabas.pipelines.definition import NamedJar, PipelineError, TopicSink
 from barnabas.pipelines.delta_sink import DELTA_SETTINGS
 from barnabas.pipelines.jar_sets import resolve_jars
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jdbc_sink import MARKS, STAGE, JdbcWriter
 from barnabas.pipelines.named_jars import jar_set_of
-from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order
 from barnabas.pipelines.protobuf_decoding import framed
 from barnabas.pipelines.protobuf_messages import encode_message
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sink import Written
-from barnabas.pipelines.sinks import BatchWriter, check_tables, held_tables, settings_of, writer_of, writers_of
-from barnabas.pipelines.sources import KafkaOptions, decoded, with_document
+from barnabas.pipelines.sinks import writer_of, writers_of
+from barnabas.pipelines.sources import KafkaOptions, with_document
 from barnabas.pipelines.staged_batches import StagedBatches
-from barnabas.pipelines.state_directory import StateDirectory, spark_path
 from barnabas.pipelines.table_file import TablePlan, changes_text
 from barnabas.pipelines.topic_sink import encoded_records_of, stage_records
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
+from tests.spark.pipeline_runs import APPENDED, KEYED, PIPELINE, Row, Runs, row
 from tests.unit.pipelines.test_protobuf_messages import descriptors
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-PIPELINE = """\
-name: flights
-sources:
-  flights: {{topic: flights, schema: "id INT, carrier STRING, op STRING, at TIMESTAMP"}}
-steps:
-  - {{name: changes, sql: "SELECT id, carrier, at, op = 'd' AS gone, _offset FROM flights"}}
-sinks:
-  - {{{sink}}}
-"""
-APPENDED = "from: flights, partition_by: carrier"
-KEYED = "from: changes, key: id, delete: gone, newest_by: [at, _offset]"
 KINDS = ("delta", "iceberg")
 DRIVERS = ("com.h2database:h2:2.3.232", "org.xerial:sqlite-jdbc:3.46.1.3")
-Row = dict[str, Any]
-
-
-class KilledError(Exception):
-    """Stands for the end of a run between two of its steps."""
 
 
 @pytest.fixture(scope="module")
@@ -78,106 +57,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options = SparkOptions(java, jars, directory, "tables", is_short=True, settings=tuple(settings.items()))
     with spark_session(options) as session:
         yield session
-
-
-class Runs:
-    """Runs of a pipeline over batches of records, each run in a session of its own, as after a kill."""
-
-    def __init__(self, spark: Any, directory: Path, sink: str) -> None:
-        self.spark = spark
-        self.directory = directory
-        self.records = directory / "records"
-        self.records.mkdir()
-        self._offset = 0
-        self._files = 0
-        self.pipeline = self.having(sink)
-
-    def having(self, sink: str, text: str = PIPELINE) -> Pipeline:
-        path = self.directory / "flights.yaml"
-        path.write_text(text.format(sink=sink))
-        self.pipeline = read_pipeline(path)
-        return self.pipeline
-
-    def add(self, rows: Sequence[Row]) -> None:
-        """One more batch."""
-        self.give(
-            GivenRecord("", str(row.get("id")).encode(), json.dumps(row).encode(), 0, self._offset + number, 0)
-            for number, row in enumerate(rows)
-        )
-
-    def give(self, records: Iterable[GivenRecord]) -> None:
-        """The same, of records as they are."""
-        path = self.records / f"{self._files:06}.json"
-        with path.open("w") as file:
-            for given in records:
-                file.write(json.dumps(record_line("flights", given)) + "\n")
-                self._offset += 1
-        os.utime(path, (1_000_000 + self._files, 1_000_000 + self._files))
-        self._files += 1
-
-    @property
-    def state(self) -> StateDirectory:
-        return StateDirectory(self.pipeline.state_directory)
-
-    def run(self, *, killed_after: int | None = None) -> None:
-        """To the end of what is there, or to the end of a batch that Spark does not hear of."""
-        pipeline, state, session = self.pipeline, self.state, self.spark.newSession()
-        state.directory.mkdir(parents=True, exist_ok=True)
-        check_tables(pipeline, state, state.check_definition(pipeline)[0])
-        state_id, _ = state.take_definition(pipeline, ClusterIdentity("cluster"))
-
-        def frame_of(source: Source) -> Any:
-            reader = session.readStream.schema(RECORDS_SCHEMA).option("maxFilesPerTrigger", 1)
-            return decoded(reader.json(spark_path(self.records)), source)
-
-        for name, value in settings_of(pipeline).items():
-            if name.startswith(("spark.sql.catalog.barnabas", "spark.sql.catalog.lake")):
-                session.conf.set(name, value)
-        create_views(pipeline, session, frame_of)
-        modes = check_views(pipeline, session)
-        with held_tables(pipeline, state, state_id):
-            for query in pipeline.queries:
-                self._query(session, query, state_id, modes[query.from_view].value, killed_after)
-
-    def _query(self, session: Any, query: Query, state_id: str, mode: str, killed_after: int | None) -> None:
-        writers = writers_of(self.pipeline, query, KafkaOptions("unused:1"))
-        for each in writers:
-            each.recover(rows_to_write(self.pipeline, session, query), self.state, state_id)
-        writer = BatchWriter(query, writers, self.state, threading.Event())
-
-        def write(frame: Any, batch_id: int) -> None:
-            writer(frame, batch_id)
-            if batch_id == killed_after:
-                raise KilledError
-
-        started = (
-            rows_with_order(self.pipeline, session, query)
-            .writeStream.outputMode(mode)
-            .option("checkpointLocation", spark_path(self.state.checkpoint(query.from_view)))
-            .foreachBatch(write)
-            .trigger(availableNow=True)
-            .start()
-        )
-        try:
-            started.awaitTermination()
-        except Exception:
-            if writer.error is not None:
-                raise writer.error from None
-            if killed_after is None:
-                raise
-        else:
-            assert killed_after is None
-
-    def table(self) -> list[tuple[Any, ...]]:
-        """The rows, without their times."""
-        (sink,) = self.pipeline.sinks
-        kind, path = sink.target.split(" ", 1)
-        rows = self.spark.newSession().read.format(kind).load(path).drop("at").collect()
-        return sorted((tuple(row) for row in rows), key=lambda row: (row[0] is not None, row))
-
-
-def row(number: int | None, carrier: str = "UA", op: str = "u", minute: int = 0) -> Row:
-    return {"id": number, "carrier": carrier, "op": op, "at": f"2013-01-01T05:{minute:02}:00Z"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
