@@ -18,6 +18,7 @@ from barnabas.coordinators.transaction.states import TRANSACTION
 from barnabas.follower.fetcher_partitions import FETCHING
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.leader.isr import ISR
+from barnabas.sasl.oauthbearer_server import OAUTHBEARER_SERVER
 from barnabas.sasl.scram_client import SCRAM_CLIENT
 from barnabas.sasl.scram_server import SCRAM_SERVER
 from barnabas.security.login import LOGIN
@@ -40,6 +41,7 @@ TABLES: tuple[tuple[str, str, TransitionTable[Any, Any]], ...] = (
     ("The login of a connection, to the broker", "`security/login.py`", LOGIN),
     ("A login by SCRAM, to the broker", "`sasl/scram_server.py`", SCRAM_SERVER),
     ("A login by SCRAM, to the client", "`sasl/scram_client.py`", SCRAM_CLIENT),
+    ("A login by OAUTHBEARER, to the broker", "`sasl/oauthbearer_server.py`", OAUTHBEARER_SERVER),
     ("A broker", "`server/lifecycle.py`", BROKER),
     ("A member of a group, in our own client", "`client/group_member.py`", MEMBER),
     ("A position of our own consumer", "`client/positions.py`", POSITION),

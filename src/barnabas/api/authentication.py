@@ -272,7 +272,7 @@ class ClientLogin:
             connection.principal = login.principal
             connection.is_authenticated = True
             connection.limit_frames(None)
-        connection.is_by_token = login.token_expiry_ms is not None
+        connection.is_by_token = login.is_by_delegation_token
         connection.divert(self._handle)
         if self._timer is not None:
             self._timer.cancel()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     import ssl
 
-    from barnabas.sasl.mechanisms import Login
+    from barnabas.sasl.mechanisms import AnyLogin
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTS: Final = ("ssl.enabled.protocols", "ssl.cipher.suites")
@@ -18,7 +18,7 @@ _DEFAULTS: Final = {"ssl.endpoint.identification.algorithm": "https"}
 class Access(NamedTuple):
     """How a client comes in: who logs in, and how connections are secured; None where it was not told."""
 
-    login: Login | None = None
+    login: AnyLogin | None = None
     tls: ssl.SSLContext | None = None
 
 
@@ -45,15 +45,15 @@ def access_of(values: Mapping[str, str], place: str, read_file: Callable[[str], 
     )
 
 
-def _login(place: str, values: Mapping[str, str]) -> Login:
+def _login(place: str, values: Mapping[str, str]) -> AnyLogin:
     from barnabas.sasl.errors import LoginConfigError
-    from barnabas.sasl.mechanisms import Login
+    from barnabas.sasl.mechanisms import login_of_client
 
     missing = [key for key in ("sasl.mechanism", "sasl.jaas.config") if not values.get(key)]
     if missing:
         raise ValueError(f"{place} lacks {' and '.join(missing)}")
     try:
-        return Login.of_jaas(values["sasl.mechanism"], values["sasl.jaas.config"])
+        return login_of_client(values["sasl.mechanism"], values["sasl.jaas.config"], values.get)
     except LoginConfigError as error:
         raise ValueError(f"{place}: {error}") from None
 

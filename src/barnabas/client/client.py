@@ -53,7 +53,7 @@ class Client:
             # With SASL behind it, which a client that does not log in need not load.
             from barnabas.link.login import LinkLogin
 
-            login = LinkLogin(settings.login, host.entropy)
+            login = LinkLogin.of(settings.login, host, self.timers)
         tls = None
         if settings.tls is not None:
             # With OpenSSL behind it, which a client without TLS need not load.

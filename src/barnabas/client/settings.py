@@ -14,7 +14,7 @@ from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 if TYPE_CHECKING:
     import ssl
 
-    from barnabas.sasl.mechanisms import Login
+    from barnabas.sasl.mechanisms import AnyLogin
 
 REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
 BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
@@ -54,7 +54,7 @@ class ClientSettings:
     creates_topics: bool = False
     """Whether brokers may create what is missing when it is asked for (`allow.auto.create.topics`)."""
     response_bytes_max: int = 256 * 1024 * 1024
-    login: Login | None = None
+    login: AnyLogin | None = None
     """Who logs in by SASL (`sasl.mechanism` and `sasl.jaas.config`, of which `Login.of_jaas` makes one); None where the
     brokers do not ask."""
     tls: ssl.SSLContext | None = None

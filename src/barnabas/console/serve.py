@@ -20,7 +20,7 @@ from barnabas.console.pipelines import ReadFiles
 from barnabas.console.poller import Poller
 from barnabas.console.records_read import RecordReader
 from barnabas.kernel.host import Host
-from barnabas.sasl.mechanisms import Login
+from barnabas.sasl.mechanisms import AnyLogin
 
 if TYPE_CHECKING:
     import ssl
@@ -38,7 +38,7 @@ async def serve(
     logger: logging.Logger,
     *,
     names: Iterable[str] = (),
-    login: Login | None = None,
+    login: AnyLogin | None = None,
     tls: ssl.SSLContext | None = None,
     users: Mapping[str, User] | None = None,
     may_change: bool = False,

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Final
 from barnabas.kernel.turns import in_turns
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.sasl.errors import SaslError
-from barnabas.sasl.mechanisms import Login
+from barnabas.sasl.mechanisms import AnyLogin
+from barnabas.sasl.oauthbearer_client import OAuthBearerClient
+from barnabas.sasl.oauthbearer_login import OAuthBearerLogin
 from barnabas.wire import messages
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.kernel.host import Entropy
+    from barnabas.kernel.host import Entropy, Host
+    from barnabas.kernel.timers import Timers
     from barnabas.link.client import ClientConnection
+    from barnabas.link.token_source import TokenSource
+    from barnabas.sasl.exchange import ClientExchange
 
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION_MAX: Final = 2
@@ -29,9 +34,20 @@ _AUTHENTICATE_VERSION_UNASKED: Final = 1
 class LinkLogin:
     """Who we are on a connection."""
 
-    login: Login
+    login: AnyLogin
     entropy: Entropy
     """The host's."""
+    tokens: TokenSource | None = None
+    """Of a login by OAUTHBEARER."""
+
+    @classmethod
+    def of(cls, login: AnyLogin, host: Host, timers: Timers) -> LinkLogin:
+        """For all connections by that login."""
+        if not isinstance(login, OAuthBearerLogin):
+            return cls(login, host.entropy)
+        from barnabas.link.token_source import TokenSource  # with HTTP behind it
+
+        return cls(login, host.entropy, TokenSource(login, host, timers))
 
     async def log_in(self, connection: ClientConnection, timeout_ms: float) -> int:
         """Logs in, and returns after how many milliseconds it is to be done again, or 0. No other request may be sent
@@ -40,6 +56,7 @@ class LinkLogin:
         Raises AuthenticationFailedError, which says what the broker said, and whatever requests raise.
         """
         mechanism, peer = self.login.mechanism, connection.peer
+        exchange = await self._exchange()
         handshake = messages.SaslHandshakeRequest(mechanism=mechanism)
         response = await connection.request(handshake, _HANDSHAKE_VERSION, timeout_ms)
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
@@ -50,7 +67,6 @@ class LinkLogin:
             raise AuthenticationFailedError(f"{peer} takes no login: {code.message} ({code.name})")
         spoken = connection.api_versions.get(ApiKey.SASL_AUTHENTICATE)
         version = _AUTHENTICATE_VERSION_UNASKED if spoken is None else min(spoken[1], _AUTHENTICATE_VERSION_MAX)
-        exchange = self.login.exchange(self.entropy)
         message: bytes | None = exchange.begin()
         lifetime_ms = 0
         while message is not None:
@@ -66,3 +82,10 @@ class LinkLogin:
             except SaslError as error:
                 raise AuthenticationFailedError(f"the login at {peer} by {mechanism} has failed: {error}") from None
         return lifetime_ms
+
+    async def _exchange(self) -> ClientExchange:
+        if not isinstance(self.login, OAuthBearerLogin):
+            return self.login.exchange(self.entropy)
+        if self.tokens is None:
+            raise RuntimeError("a login by OAUTHBEARER without a source of tokens")
+        return OAuthBearerClient(await self.tokens.token(), self.login.extensions)

@@ -9,7 +9,11 @@ class SaslError(Exception):
 
 
 class SaslAuthenticationError(SaslError):
-    """The exchange has failed, and the message may be told to the other end."""
+    """The exchange has failed, and the message may be told to the other end. `reason` says more, for the log."""
+
+    def __init__(self, told: str, reason: str | None = None) -> None:
+        super().__init__(told)
+        self.reason = told if reason is None else reason
 
 
 class LoginConfigError(ValueError):

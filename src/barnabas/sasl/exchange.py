@@ -18,7 +18,12 @@ class ServerExchange(Protocol):
 
     @property
     def token_expiry_ms(self) -> int | None:
-        """Until when that holds, in ms since 1970, if it was shown by a delegation token; else None."""
+        """Until when that holds, in ms since 1970, if it was shown by a token; else None."""
+        ...
+
+    @property
+    def is_by_delegation_token(self) -> bool:
+        """Whether the client has shown a delegation token (KIP-48)."""
         ...
 
     def respond(self, token: bytes) -> bytes:

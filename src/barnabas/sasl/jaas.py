@@ -17,6 +17,7 @@ from barnabas.sasl.errors import LoginConfigError
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KEY: Final = "sasl.jaas.config"
 _USER_PREFIX: Final = "user_"
 _FLAGS: Final = frozenset(("required", "requisite", "sufficient", "optional"))

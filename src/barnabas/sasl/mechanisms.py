@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.sasl.errors import LoginConfigError
-from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, login_of, parse_login_module
+from barnabas.sasl.jaas import (
+    OAUTHBEARER_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    LoginModule,
+    login_of,
+    parse_login_module,
+)
+from barnabas.sasl.oauthbearer_login import OAuthBearerLogin, ValueOf
+from barnabas.sasl.oauthbearer_messages import OAUTHBEARER
 from barnabas.sasl.plain import PLAIN, PlainClient
 from barnabas.sasl.scram_client import ScramClient
 from barnabas.sasl.scram_mechanisms import ScramMechanism
@@ -15,13 +24,14 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Entropy
     from barnabas.sasl.exchange import ClientExchange
 
-MECHANISMS: Final = (PLAIN, *(mechanism.value for mechanism in ScramMechanism))
-"""Those that are there; Kafka has GSSAPI and OAUTHBEARER beside them."""
+MECHANISMS: Final = (PLAIN, *(mechanism.value for mechanism in ScramMechanism), OAUTHBEARER)
+"""Those that are there; Kafka has GSSAPI beside them."""
+_MODULES: Final = {PLAIN: PLAIN_MODULE, OAUTHBEARER: OAUTHBEARER_MODULE}
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who a client is, and the mechanism by which it shows that."""
+    """Who a client is, and the mechanism by which it shows that; those by OAUTHBEARER are `OAuthBearerLogin`s."""
 
     mechanism: str
     username: str
@@ -32,6 +42,8 @@ class Login:
     def __post_init__(self) -> None:
         """Raises LoginConfigError."""
         check_mechanism(self.mechanism)
+        if self.mechanism == OAUTHBEARER:
+            raise LoginConfigError(f"a login by {OAUTHBEARER} has no password")
         if not self.username or not self.password:
             raise LoginConfigError(f"a login by {self.mechanism} needs a user name and a password")
         if "\0" in self.username + self.password:
@@ -59,6 +71,15 @@ class Login:
         return ScramClient(mechanism, self.username, self.password, entropy, is_token=self.is_token)
 
 
+AnyLogin = Login | OAuthBearerLogin
+
+
+def login_of_client(mechanism: str, jaas_config: str, value_of: ValueOf) -> AnyLogin:
+    """That of a client's properties. Raises LoginConfigError."""
+    module = parse_login_module(jaas_config)
+    return OAuthBearerLogin.of(module, value_of) if mechanism == OAUTHBEARER else Login.of_module(mechanism, module)
+
+
 def check_mechanism(mechanism: str) -> None:
     """Raises LoginConfigError for a mechanism that is not there."""
     if mechanism not in MECHANISMS:
@@ -67,6 +88,6 @@ def check_mechanism(mechanism: str) -> None:
 
 def check_module(mechanism: str, module_name: str) -> None:
     """Raises LoginConfigError where a mechanism has the login module of another, or one that is a program of Java's."""
-    wanted = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
+    wanted = _MODULES.get(mechanism, SCRAM_MODULE)
     if module_name != wanted:
         raise LoginConfigError(f"the login module of {mechanism} is {wanted}; sasl.jaas.config names another")

@@ -22,7 +22,7 @@ _NOBODYS: Final = b"the password of those who have none"
 class PlainServer:
     """Takes the one message of the client."""
 
-    __slots__ = ("_is_over", "_passwords", "token_expiry_ms", "username")
+    __slots__ = ("_is_over", "_passwords", "is_by_delegation_token", "token_expiry_ms", "username")
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """`passwords` are those of all users, by name."""
@@ -30,6 +30,7 @@ class PlainServer:
         self._is_over = False
         self.username: str | None = None
         self.token_expiry_ms: int | None = None
+        self.is_by_delegation_token = False
 
     def respond(self, token: bytes) -> bytes:
         if self._is_over:

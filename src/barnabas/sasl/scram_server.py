@@ -112,6 +112,10 @@ class ScramServer:
     def token_expiry_ms(self) -> int | None:
         return self._token.expiry_ms if self.state is ScramServerState.COMPLETE and self._token is not None else None
 
+    @property
+    def is_by_delegation_token(self) -> bool:
+        return self._token is not None
+
     def respond(self, token: bytes) -> bytes:
         try:
             if self.state is ScramServerState.EXPECTS_FIRST:

@@ -89,7 +89,16 @@ class ListenerLogins:
 class Login:
     """That of one connection."""
 
-    __slots__ = ("_exchange", "_logins", "_wrong_mechanism", "mechanism", "principal", "state", "token_expiry_ms")
+    __slots__ = (
+        "_exchange",
+        "_logins",
+        "_wrong_mechanism",
+        "is_by_delegation_token",
+        "mechanism",
+        "principal",
+        "state",
+        "token_expiry_ms",
+    )
 
     def __init__(self, logins: ListenerLogins) -> None:
         self._logins = logins
@@ -99,7 +108,8 @@ class Login:
         self.principal: str | None = None
         """Who the client is, as `User:NAME`; None until that is shown."""
         self.token_expiry_ms: int | None = None
-        """Until when a delegation token shows it, in ms since 1970; None where it was shown otherwise."""
+        """Until when a token shows it, in ms since 1970; None where it was shown otherwise."""
+        self.is_by_delegation_token = False
         self.state = LoginState.FRESH
 
     @property
@@ -112,7 +122,7 @@ class Login:
         return LOGIN.allows(self.state, LoginEvent.VERSIONS_TOLD)
 
     def lifetime_ms(self, now_ms: int) -> int | None:
-        """After how long the client must log in again: 0 if its delegation token has expired already, None for never.
+        """After how long the client must log in again: 0 if its token has expired already, None for never.
         `now_ms` is since 1970.
         """
         bound_ms = self._logins.lifetimes_ms[self.mechanism]
@@ -154,7 +164,7 @@ class Login:
             try:
                 answer = exchange.respond(token)
             except SaslAuthenticationError as error:
-                raise LoginRefusedError(str(error), str(error)) from None
+                raise LoginRefusedError(error.reason, str(error)) from None
             except SaslError as error:
                 why = f"due to invalid credentials with SASL mechanism {self.mechanism}"
                 told = f"Authentication failed during {what} {why}"
@@ -172,6 +182,7 @@ class Login:
             self._move(LoginEvent.CHALLENGED)
         else:
             self.principal, self.token_expiry_ms, self._exchange = principal, exchange.token_expiry_ms, None
+            self.is_by_delegation_token = exchange.is_by_delegation_token
             self._move(LoginEvent.PROVEN)
         return answer
 

@@ -43,7 +43,7 @@ from barnabas.server.errors import BrokerStartError
 from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, ControlledShutdown
 from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs, network_config
 from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
-from barnabas.server.logins import check_logins
+from barnabas.server.logins import check_logins, load_libraries, uses_bearer_tokens
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.remote_storage import load_remote_storage
 from barnabas.server.shared_services import SharedServices
@@ -175,7 +175,9 @@ class Broker:
     # Start.
 
     async def _start(self) -> None:
-        check_logins(self.config)
+        if uses_bearer_tokens(self.config):
+            await load_libraries(self.host)
+        check_logins(self.config, self.host.files)
         check_tls(self.config, self.host.files)
         self._storage = storage = Storage(self._shared, self.config, self._fail)
         storage.log_manager.open_directories()

@@ -53,7 +53,7 @@ from barnabas.server.features import FinalizedFeatureCache
 from barnabas.server.handlers import HandlerParts, Handlers
 from barnabas.server.listeners import link_limits, outgoing_settings
 from barnabas.server.log_failures import LogFailures
-from barnabas.server.logins import listener_logins, login_at_brokers
+from barnabas.server.logins import listener_logins, login_at_brokers, uses_bearer_tokens
 from barnabas.server.registration import Registration
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
@@ -65,6 +65,7 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.link.tls import TlsEnd
+    from barnabas.server.bearer_tokens import BearerTokens
     from barnabas.server.remote_components import RemoteComponents
 
 Step = tuple[str, Callable[[], Awaitable[object]]]
@@ -122,6 +123,7 @@ class BrokerComponents:
         self.remote = self._remote()
         self.authorization = Authorization.of(shared, config, session)
         self.tokens = BrokerTokens.of(shared, config, session)
+        self.bearer_tokens = self._make_bearer_tokens()
         self.replica_manager = self._replica_manager()
         self.controller = self._controller()
         self.acknowledgements = Acknowledgements(
@@ -181,13 +183,15 @@ class BrokerComponents:
         return self.registration.broker_epoch
 
     async def authorize(self) -> None:
-        """Reads who may do what, and the delegation tokens, and follows both from then on; to be called before any
-        request can come.
+        """Reads who may do what, and the delegation tokens, and follows both from then on, and fetches the keys that
+        sign other tokens; to be called before any request can come.
         """
         if self.authorization is not None:
             await self.session.until_connected(self.authorization.changes.start)
         if self.tokens is not None:
             await self.session.until_connected(self.tokens.changes.start)
+        if self.bearer_tokens is not None:
+            await self.bearer_tokens.start()
 
     async def start(self) -> None:
         """Starts what the controller's first request needs."""
@@ -218,6 +222,7 @@ class BrokerComponents:
                 self.storage.scram_credentials.find,
                 shared.host.entropy,
                 partial(login_of_token, self.tokens),
+                None if self.bearer_tokens is None else self.bearer_tokens.exchanges,
             ),
             time_ms=shared.host.clock.time_ms,
             failure_delay_ms=self.config.values["connection.failed.authentication.delay.ms"],
@@ -287,6 +292,7 @@ class BrokerComponents:
             ("the dynamic configs", self.storage.dynamic_configs.stop),
             *([] if self.authorization is None else [("the ACLs", self.authorization.changes.stop)]),
             *([] if self.tokens is None else [("the delegation tokens", self.tokens.stop)]),
+            *([] if self.bearer_tokens is None else [("the keys of tokens", self.bearer_tokens.stop)]),
             ("the creation of topics", self.handlers.auto_topic_creation.stop),
             ("the coordinators", self.coordinators.stop),
             ("the verification of transactions", self.verifier.stop),
@@ -371,10 +377,17 @@ class BrokerComponents:
             self._tls_at(listener_name),
         )
 
+    def _make_bearer_tokens(self) -> BearerTokens | None:
+        if not uses_bearer_tokens(self.config):
+            return None
+        from barnabas.server.bearer_tokens import BearerTokens  # with HTTP behind it
+
+        return BearerTokens(self.shared)
+
     def _login_at(self, listener_name: str) -> LinkLogin | None:
         """Who this broker is at others' listeners of that name."""
         login = login_at_brokers(self.config, listener_name)
-        return None if login is None else LinkLogin(login, self.shared.host.entropy)
+        return None if login is None else LinkLogin.of(login, self.shared.host, self.shared.timers)
 
     def _tls_at(self, listener_name: str) -> TlsEnd | None:
         """How connections to others' listeners of that name are secured."""

@@ -27,7 +27,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.transitions import IllegalTransitionError
-from barnabas.sasl.mechanisms import Login
+from barnabas.sasl.mechanisms import AnyLogin
 from barnabas.tiered.metadata_cache import RemoteLogMetadataCache
 from barnabas.tiered.metadata_records import decode_metadata, encode_metadata, metadata_partition
 from barnabas.tiered.segment_metadata import (
@@ -82,7 +82,7 @@ class MetadataTopic:
         settings: TieredSettings,
         bootstrap_servers: Callable[[], tuple[str, ...]],
         logger: logging.Logger,
-        login: Login | None = None,
+        login: AnyLogin | None = None,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
     ) -> None:
         """`bootstrap_servers` are asked for when the first partition is needed; `login` is this broker's there,

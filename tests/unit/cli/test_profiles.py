@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from barnabas.cli.command_config import access_of_command
 from barnabas.cli.connection import BOOTSTRAP_VARIABLE, bootstrap_option
 from barnabas.cli.profiles import complete_profiles
+from barnabas.sasl.mechanisms import Login
 from tests.support.command_runs import Done
 
 Barnabas = Callable[..., Done]
@@ -27,7 +28,7 @@ LOGIN = (
 @bootstrap_option
 def ask(bootstrap: str) -> None:
     login = access_of_command().login
-    click.echo(f"{bootstrap} {'nobody' if login is None else login.username}")
+    click.echo(f"{bootstrap} {login.username if isinstance(login, Login) else 'nobody'}")
 
 
 @pytest.fixture(autouse=True)

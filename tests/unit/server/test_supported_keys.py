@@ -17,7 +17,7 @@ from barnabas.config.settings import taken_keys
 
 SOURCE = Path(barnabas.__file__).parent
 KEY_READ = re.compile(
-    r"""values\[\s*"([a-z0-9.]+)"\s*\]|\.of_listener\([^"]*"([a-z0-9.]+)\"|(?:value_of|text)\("(ssl\.[a-z0-9.]+)\""""
+    r"""values\[\s*"([a-z0-9.]+)"\s*\]|\.of_listener\([^"]*"([a-z0-9.]+)\"|(?:value_of|text)\("(s(?:as|s)l\.[a-z0-9.]+)\""""
 )
 
 THROUGH_CONFIG = {
