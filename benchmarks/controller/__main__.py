@@ -43,7 +43,7 @@ from barnabas.coordination.layout.topics import (
 )
 from barnabas.coordination.operations import Create, Operation
 from barnabas.coordination.protocol import CreateMode
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurn

@@ -29,7 +29,7 @@ from pathlib import Path
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.brokers import broker_id_path
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, fastest_loop_factory, run
 from barnabas.kernel.timers import Timers
 from benchmarks.brokers.servers import BARNABAS, KAFKA, KINDS, Broker, Cluster, cluster

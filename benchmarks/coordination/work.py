@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from barnabas.coordination.client import Client
 from barnabas.coordination.errors import CoordinationError
 from barnabas.coordination.operations import Create, SetData
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.real_host import RealHost, run
 
 Result = TypeVar("Result")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from barnabas.coordination.client import Client
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.real_host import real_host
 from barnabas.kernel.timers import Timers
 from barnabas.security.acl_rules import AclRules

@@ -15,7 +15,7 @@ import pytest
 from barnabas.config.describing import ConfigSource, Described, Synonym
 from barnabas.coordination.client import Client
 from barnabas.coordination.paths import child_of
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.real_host import real_host
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode

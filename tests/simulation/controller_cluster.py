@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.testing.simulated_host import SimulatedMachine
 from barnabas.testing.simulation import Simulation
 from tests.simulation.scripted_broker import (

@@ -22,7 +22,7 @@ from barnabas.coordination.errors import CoordinationError, NodeExistsError, Ses
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.operations import Create
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry

@@ -22,7 +22,7 @@ from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.errors import BadVersionError, ConnectionLossError, CoordinationError
 from barnabas.coordination.operations import Create
 from barnabas.coordination.protocol import CreateMode
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.simulated_host import Main

@@ -22,7 +22,7 @@ from barnabas.coordination.client import Client as StoreClient
 from barnabas.coordination.embedded.tree import ZnodeTree
 from barnabas.coordination.layout.admin import REASSIGN_PARTITIONS_PATH, Reassignment
 from barnabas.coordination.layout.topics import PartitionState, TopicAssignment, partition_state_path, topic_path
-from barnabas.coordination.session import ClientSettings as StoreSettings
+from barnabas.coordination.session_settings import ClientSettings as StoreSettings
 from barnabas.kernel.host import Host
 from barnabas.testing.probes import after
 from barnabas.testing.simulation import Simulation

@@ -27,7 +27,8 @@ from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, LOG_DIR
 from barnabas.coordination.layout.topics import partition_state_path, topic_path
 from barnabas.coordination.operations import Create, Multi
 from barnabas.coordination.protocol import CreateMode
-from barnabas.coordination.session import ClientSettings, Session
+from barnabas.coordination.session import Session
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs

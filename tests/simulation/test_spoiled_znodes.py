@@ -20,7 +20,7 @@ from barnabas.client.producer import Producer
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ProducerSettings
 from barnabas.coordination import client as coordination
-from barnabas.coordination import session
+from barnabas.coordination import session_settings
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.admin import (
     PREFERRED_REPLICA_ELECTION_PATH,
@@ -203,7 +203,7 @@ class Cluster(BrokerMachines):
         before: list[bytes | None] = []
 
         async def write(host: Host) -> None:
-            settings = session.ClientSettings("coordinator:2181", 10_000)
+            settings = session_settings.ClientSettings("coordinator:2181", 10_000)
             client = coordination.Client(host, settings)
             await client.connect()
             try:

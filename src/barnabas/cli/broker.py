@@ -62,12 +62,17 @@ def command(
     from barnabas.config.broker_config import BrokerConfigError
     from barnabas.kernel.real_host import raise_open_files_limit, run
     from barnabas.server.config import METRICS_PORT, read_server_config
+    from barnabas.server.zookeeper_access import LOGIN_CONFIG, login_config_of_kafka
 
     if metrics_port is not None:
         overrides = (*overrides, f"{METRICS_PORT.name}={metrics_port}")
     try:
         with open(file, "rb") as properties:
-            config = read_server_config(properties.read(), file, overrides)
+            text = properties.read()
+        config = read_server_config(text, file, overrides)
+        login = login_config_of_kafka(os.environ.get("KAFKA_OPTS", ""))
+        if login is not None and config.values[LOGIN_CONFIG.name] is None:
+            config = read_server_config(text, file, (*overrides, f"{LOGIN_CONFIG.name}={login}"))
     except (BrokerConfigError, OSError) as error:
         _say_error(error, as_json)
         sys.exit(1)

@@ -49,7 +49,7 @@ async def _move(host: RealHost, connect: str, as_json: bool) -> int:
     """The exit status."""
     from barnabas.coordination.client import Client
     from barnabas.coordination.errors import CoordinationError
-    from barnabas.coordination.session import ClientSettings
+    from barnabas.coordination.session_settings import ClientSettings
 
     try:
         client = Client(host, ClientSettings(connect, session_timeout_ms=SESSION_TIMEOUT_MS))

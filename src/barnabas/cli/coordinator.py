@@ -46,19 +46,49 @@ if TYPE_CHECKING:
     show_default=True,
     help="Interval between checks for empty containers, in ms.",
 )
+@click.option(
+    "--login-file",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help='Who may log in by SASL: section Server of a file for Java\'s logins, with user_NAME="PASSWORD".',
+)
+@click.option(
+    "--tls-config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Properties with ssl.keystore.*, ssl.truststore.*, ssl.client.auth: the port speaks TLS alone.",
+)
 @click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print that it is ready, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
-def command(verbose: bool, as_json: bool, stop_with_parent: bool, **settings: object) -> None:
+def command(
+    login_file: str | None,
+    tls_config: str | None,
+    verbose: bool,
+    as_json: bool,
+    stop_with_parent: bool,
+    **settings: object,
+) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.
 
     Prints one line when it is ready. On SIGTERM or Ctrl-C it stops in order.
     """
+    from barnabas.kernel.real_tls import import_loops_without_tls
+
+    import_loops_without_tls()
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.kernel.real_collector import rest_while_importing
     from barnabas.kernel.real_host import raise_open_files_limit, run
 
     try:
+        if login_file is not None:
+            from barnabas.cli.coordinator_security import passwords_of
+
+            settings["passwords"] = passwords_of(login_file)
+        if tls_config is not None:
+            from barnabas.cli.coordinator_security import context_of
+
+            settings["tls"] = context_of(tls_config)
         config = CoordinatorConfig(**settings)  # type: ignore[arg-type]  # click has checked the types
     except ValueError as error:
         raise click.UsageError(str(error)) from error

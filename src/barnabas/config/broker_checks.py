@@ -119,19 +119,6 @@ CHECKS: Final = (
         "Barnabas stays with ZooKeeper; leave it out",
     ),
     Check(
-        ("zookeeper.ssl.client.enable",),
-        # Taken and not heeded, it would be a plain connection while the configuration says that it is not.
-        lambda values: not values["zookeeper.ssl.client.enable"],
-        "there is no TLS to ZooKeeper; leave it out, and keep that connection in a network you trust",
-    ),
-    Check(
-        ("zookeeper.set.acl",),
-        # Kafka refuses it, too, where ZooKeeper is not shown who the broker is. Taken and not heeded, everybody could
-        # read and write what the configuration says is the brokers' own: credentials, ACLs and tokens among it.
-        lambda values: not values["zookeeper.set.acl"],
-        "brokers do not log in at ZooKeeper; leave it out, and keep ZooKeeper in a network you trust",
-    ),
-    Check(
         ("controller.listener.names",),
         lambda values: not values["controller.listener.names"],
         "it belongs to KRaft mode; leave it out",

@@ -27,6 +27,7 @@ from barnabas.coordination.protocol import (
     XID_AUTH,
     XID_NOTIFICATION,
     XID_PING,
+    XID_SASL,
     XID_SET_WATCHES,
     ConnectRequest,
     ConnectResponse,
@@ -74,6 +75,10 @@ class ConnectionOwner(Protocol):
 
     def credentials_answered(self, code: int) -> None:
         """The oldest unanswered AUTH request of this connection was answered."""
+        ...
+
+    def login_answered(self, code: int, token: bytes | None) -> None:
+        """The message of a login by SASL was answered."""
         ...
 
     def answered(self, count: int, latency_ms: float) -> None:
@@ -275,6 +280,10 @@ class Connection(asyncio.Protocol):
             return
         if xid == XID_AUTH:
             self._owner.credentials_answered(code)
+            return
+        if xid == XID_SASL:
+            reader = Reader(data, body, stop)
+            self._owner.login_answered(code, reader.buffer() if reader.remaining else None)
             return
         if zxid > 0:
             self.last_zxid = zxid

@@ -67,6 +67,8 @@ XID_NOTIFICATION = -1
 XID_PING = -2
 XID_AUTH = -4
 XID_SET_WATCHES = -8
+XID_SASL = -9
+"""Of our own: servers take any."""
 
 
 class Permission(enum.IntFlag):

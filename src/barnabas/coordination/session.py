@@ -9,10 +9,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barnabas.coordination.connection import Batch, Connection
 from barnabas.coordination.connection_string import Endpoint, parse_connection_string
+from barnabas.coordination.digest_login import DigestClient, DigestLoginError
 from barnabas.coordination.errors import (
     AuthFailedError,
     ClientClosedError,
@@ -23,13 +24,12 @@ from barnabas.coordination.errors import (
     RequestTooLargeError,
     SessionExpiredError,
 )
-from barnabas.coordination.jute import Reader
+from barnabas.coordination.jute import Reader, pack_buffer
 from barnabas.coordination.operations import Operation, WatchableRead, without_chroot
 from barnabas.coordination.protocol import (
-    PASSWORD_BYTES,
-    REQUEST_BYTES_MAX,
     XID_AUTH,
     XID_PING,
+    XID_SASL,
     XID_SET_WATCHES,
     AuthPacket,
     ConnectRequest,
@@ -39,67 +39,16 @@ from barnabas.coordination.protocol import (
     OpCode,
     WatcherEvent,
 )
+from barnabas.coordination.session_settings import ClientSettings, SessionTicket
 from barnabas.coordination.session_state import SESSION, SessionEvent, SessionState
 from barnabas.coordination.watches import Watches
 from barnabas.kernel.host import Host
 
+if TYPE_CHECKING:
+    from barnabas.coordination.secured import TlsOfCoordination
+
 StateListener = Callable[[SessionState], None]
 _REQUEST_HEADER_BYTES = 8
-_INT_MAX = 0x7FFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class SessionTicket:
-    """What takes a session over on another connection."""
-
-    id: int
-    password: bytes
-
-
-NO_SESSION = SessionTicket(0, bytes(PASSWORD_BYTES))
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
-    """How a client behaves; times are in milliseconds.
-
-    `connect` is Kafka's `zookeeper.connect`. The servers may answer `session_timeout_ms` with another one.
-    `connect_timeout_ms` is for one server and covers TCP and the hand-shake; None is a third of the session's
-    time-out, divided by the number of servers. Between rounds through all servers the client waits, from
-    `backoff_ms_min`, doubled each time, to `backoff_ms_max`, half of it at random. `in_flight_max` and
-    `in_flight_bytes_max` bound operations and bytes of requests that are not answered; who submits more waits.
-    `request_bytes_max` is the servers' `jute.maxbuffer`. `credentials` are pairs of scheme and credential,
-    `("digest", b"user:password")`. `ticket` takes over a session that exists.
-    """
-
-    connect: str
-    session_timeout_ms: int = 18_000
-    connect_timeout_ms: int | None = None
-    backoff_ms_min: int = 50
-    backoff_ms_max: int = 1_000
-    in_flight_max: int = 2_000
-    in_flight_bytes_max: int = 4 * 1024 * 1024
-    request_bytes_max: int = REQUEST_BYTES_MAX
-    reply_bytes_max: int = 64 * 1024 * 1024
-    credentials: tuple[tuple[str, bytes], ...] = ()
-    ticket: SessionTicket = NO_SESSION
-
-    def __post_init__(self) -> None:
-        """Raises `ValueError` for settings that cannot work."""
-        least = {
-            "session_timeout_ms": 1,
-            "backoff_ms_min": 1,
-            "backoff_ms_max": self.backoff_ms_min,
-            "in_flight_max": 1,
-            "in_flight_bytes_max": 1,
-            "request_bytes_max": 1,
-            "reply_bytes_max": 1,
-        }
-        for name, minimum in least.items():
-            if not minimum <= getattr(self, name) <= _INT_MAX:
-                raise ValueError(f"{name} must be from {minimum} to {_INT_MAX}, not {getattr(self, name)}")
-        if self.connect_timeout_ms is not None and self.connect_timeout_ms < 1:
-            raise ValueError(f"connect_timeout_ms must be at least 1, or None, not {self.connect_timeout_ms}")
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +100,16 @@ class Session:
         self._watches = Watches()
         self._credentials: list[_Credential] = []
         self._credentials_sent: deque[_Credential] = deque()
+        self._login: DigestClient | None = None
+        """Of the present connection, until it is over."""
+        self._taken_in: asyncio.Future[None] = self._loop.create_future()
+        """Done when the present connection has logged in, or is lost."""
+        self._tls: TlsOfCoordination | None = None
+        if settings.tls is not None:
+            # With OpenSSL behind it, which a client without TLS need not load.
+            from barnabas.coordination.secured import tls_of_client
+
+            self._tls = tls_of_client(host, settings.tls, self._logger)
         self._listeners: list[StateListener] = []
         self._waiting: deque[_Turn] = deque()
         self._reserved = self._reserved_bytes = 0  # for those who were given a turn and have not yet used it
@@ -420,13 +379,42 @@ class Session:
             return
         self._ticket = SessionTicket(response.session_id, response.password)
         self._timeout_seconds = response.timeout_ms / 1000
+        self._keep_alive(connection)
+        if self._settings.login is None:
+            self._take_in(connection)
+        else:
+            self._login = DigestClient(self._settings.login, self._host.entropy)
+            connection.send_control(XID_SASL, OpCode.SASL, pack_buffer(b""))
+
+    def login_answered(self, code: int, token: bytes | None) -> None:
+        connection, login = self._connection, self._login
+        if connection is None or login is None:
+            return
+        try:
+            if code or token is None:
+                raise DigestLoginError("the server refuses the login" if code else "the server has no logins")
+            message = login.answer(token)
+        except DigestLoginError as error:
+            self._logger.error("login at ZooKeeper as %s: %s", self._settings.login, error)  # noqa: TRY400 - no trace helps
+            self._advance(SessionEvent.CREDENTIALS_REFUSED)
+            connection.end("the login has failed")
+            return
+        if message is not None:
+            connection.send_control(XID_SASL, OpCode.SASL, pack_buffer(message))
+        else:
+            self._login = None
+            self._take_in(connection)
+
+    def _take_in(self, connection: Connection) -> None:
+        """The session is taken in, and has logged in."""
         self._credentials_sent.clear()
         for credential in self._credentials:
             self._send_credential(connection, credential)
         for body in self._watches.set_watches(connection.last_zxid, self._chroot):
             connection.send_control(XID_SET_WATCHES, OpCode.SET_WATCHES, body)
-        self._keep_alive(connection)
         self._advance(SessionEvent.ESTABLISHED)
+        if not self._taken_in.done():
+            self._taken_in.set_result(None)
         self._give_turns()
 
     def read_watched(self, read: WatchableRead[Any], code: int) -> None:
@@ -454,7 +442,9 @@ class Session:
 
     def lost(self, reason: str) -> None:
         connection = self._connection
-        self._connection = None
+        self._connection = self._login = None
+        if not self._taken_in.done():
+            self._taken_in.set_result(None)
         if self._keep_alive_timer is not None:
             self._keep_alive_timer.cancel()
             self._keep_alive_timer = None
@@ -540,11 +530,12 @@ class Session:
             self, self._loop, request, chroot=self._chroot, reply_bytes_max=self._settings.reply_bytes_max
         )
         self._connection = connection
+        self._taken_in = self._loop.create_future()
         limit_ms = self._settings.connect_timeout_ms or self._settings.session_timeout_ms / 3 / len(self._endpoints)
         try:
             async with asyncio.timeout(limit_ms / 1000):
-                await self._loop.create_connection(lambda: connection, endpoint.host, endpoint.port)
-                await connection.handshake
+                await self._open(connection, endpoint)
+                await asyncio.shield(self._taken_in)
         except TimeoutError:
             connection.end(f"{endpoint} did not answer within {limit_ms:.0f} ms")
         except (OSError, ValueError) as error:
@@ -554,6 +545,15 @@ class Session:
             connection.end("the client stops")
             raise
         return connection if self._state is SessionState.CONNECTED else None
+
+    async def _open(self, connection: Connection, endpoint: Endpoint) -> None:
+        tls = self._tls
+        if tls is None:
+            await self._loop.create_connection(lambda: connection, endpoint.host, endpoint.port)
+            return
+        secured = tls.secured(connection, endpoint.host)
+        await self._loop.create_connection(lambda: secured, endpoint.host, endpoint.port)
+        await asyncio.shield(secured.secured)
 
     async def _back_off(self, failures: int) -> None:
         limit_ms = min(self._settings.backoff_ms_min * 2 ** min(failures, 16), self._settings.backoff_ms_max)

@@ -83,6 +83,37 @@ def parse_login_module(text: str) -> LoginModule:
     return LoginModule(name, options)
 
 
+def parse_login_file(text: str) -> dict[str, LoginModule]:
+    """The first module of each section of a file for Java's logins (`java.security.auth.login.config`).
+
+        Client {
+          org.apache.zookeeper.server.auth.DigestLoginModule required username="kafka" password="...";
+        };
+
+    Raises LoginConfigError, which quotes nothing of it.
+    """
+    found: dict[str, LoginModule] = {}
+    tokens = list(_tokens(text))
+    at = 0
+    while at < len(tokens):
+        name, is_word, place = tokens[at]
+        if not is_word or [token[:2] for token in tokens[at + 1 : at + 2]] != [("{", False)]:
+            raise LoginConfigError(f"the file of logins has no section NAME {{ ... }}; at character {place + 1}")
+        at += 2
+        module: list[str] = []
+        while at < len(tokens) and tokens[at][:2] != ("}", False):
+            end = next((i for i in range(at, len(tokens)) if tokens[i][:2] == (";", False)), len(tokens) - 1)
+            if name not in found and not module:
+                stop = tokens[end][2] + 1
+                found[name] = parse_login_module(text[tokens[at][2] : stop])
+                module.append(name)
+            at = end + 1
+        if [token[:2] for token in tokens[at : at + 2]] != [("}", False), (";", False)]:
+            raise LoginConfigError(f"section {name} of the file of logins has no }}; at its end")
+        at += 2
+    return found
+
+
 def login_of(module: LoginModule) -> tuple[str, str]:
     """Name and password that a client, or a broker towards others, logs in with. Raises LoginConfigError."""
     found = [module.options.get(option) for option in ("username", "password")]

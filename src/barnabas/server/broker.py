@@ -20,11 +20,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from barnabas.config.broker_config import BrokerConfig
-from barnabas.config.derived import zookeeper_connection_timeout_ms
 from barnabas.config.settings import take
 from barnabas.coordination.errors import CoordinationError, SessionExpiredError
 from barnabas.coordination.layout.brokers import BrokerRegistration
-from barnabas.coordination.session import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurns
@@ -49,6 +47,7 @@ from barnabas.server.remote_storage import load_remote_storage
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
 from barnabas.server.tls import check_tls
+from barnabas.server.zookeeper_access import coordination_settings, secured_settings
 from barnabas.wire.endpoints import BrokerEndpoint
 
 Answer = TypeVar("Answer")
@@ -91,7 +90,7 @@ class Broker:
         """Counts turns that held the loop too long; fed by the runner of the broker on a real loop."""
         self._logger = logs.logger("kafka.server.KafkaServer")
         self._session = CoordinationSession(
-            host, _client_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")
+            host, coordination_settings(config), logs.logger("kafka.zookeeper.ZooKeeperClient")
         )
         measure_session(self._session, self.metrics)
         self._settings = take(LifecycleSettings, config.values)
@@ -179,6 +178,8 @@ class Broker:
             await load_libraries(self.host)
         check_logins(self.config, self.host.files)
         check_tls(self.config, self.host.files)
+        settings = secured_settings(self.config, self.host.files)
+        self._session.secure(settings, makes_secure=self.config.values["zookeeper.set.acl"])
         self._storage = storage = Storage(self._shared, self.config, self._fail)
         storage.log_manager.open_directories()
         await self._show_metrics()
@@ -350,11 +351,3 @@ class Broker:
         self._logger.critical("%s", reason)
         if not self.failure.done():
             self.failure.set_result(reason)
-
-
-def _client_settings(config: BrokerConfig) -> ClientSettings:
-    values = config.values
-    session_timeout_ms = int(values["zookeeper.session.timeout.ms"])
-    # One server may take a third of the time-out, so that another can still be tried before the session is over.
-    connect_timeout_ms = max(1, min(zookeeper_connection_timeout_ms(values), session_timeout_ms // 3))
-    return ClientSettings(values["zookeeper.connect"], session_timeout_ms, connect_timeout_ms)

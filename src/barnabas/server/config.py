@@ -10,6 +10,7 @@ from barnabas.config.broker_config import BrokerConfig, read_broker_config
 from barnabas.config.keys import Between, ConfigKey, ConfigType, Importance
 from barnabas.config.settings import own_setting, setting
 from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
+from barnabas.server.zookeeper_access import LOGIN_CONFIG
 from barnabas.tiered.settings import TIERED_KEYS
 
 
@@ -91,6 +92,7 @@ OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     TRACES_ENDPOINT,
     TRACES_REQUESTS,
     DIRECTORY_PATIENCE,
+    LOGIN_CONFIG,
     *TIERED_KEYS,
 )
 """Every broker key that Kafka does not have."""

@@ -11,7 +11,7 @@ import asyncio
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from barnabas.coordination.client import Client
 from barnabas.coordination.connection_string import parse_connection_string
@@ -21,8 +21,10 @@ from barnabas.coordination.errors import (
     OperationTimeoutError,
     SessionExpiredError,
 )
-from barnabas.coordination.operations import Check, Create, Delete, Operation, SetData, ZnodeData
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.layout.access import default_acl
+from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, ZnodeData
+from barnabas.coordination.protocol import OPEN_ACL
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.host import Host
 from barnabas.kernel.metrics import Histogram, MetricName, MetricsRegistry
@@ -62,11 +64,19 @@ class CoordinationSession:
         self._logger = logger
         self.request_latency: Histogram | None = None
         """Milliseconds from sending an operation to its answer, where somebody counts them."""
+        self._makes_secure = False
         self._client = self._new_client()
         self._listeners: list[SessionListener] = []
         self._state_listeners: list[Callable[[SessionState], None]] = []
         self._former_id = 0
         self._runner: asyncio.Task[None] | None = None
+
+    def secure(self, settings: ClientSettings, *, makes_secure: bool) -> None:
+        """Takes these settings, before `connect`. `makes_secure` is `zookeeper.set.acl`: znodes that are made are the
+        brokers' own from then on.
+        """
+        self._settings, self._makes_secure = settings, makes_secure
+        self._client = self._new_client()
 
     # As one session; `Client` says what each promises.
 
@@ -97,13 +107,15 @@ class CoordinationSession:
         return await self._client.session_over()
 
     async def perform(self, operation: Operation[Answer]) -> Answer:
-        return await self._client.perform(operation)
+        return await self._client.perform(self._owned(operation))
 
     async def submit(self, operations: Sequence[Operation[Any]]) -> list[Any]:
-        return await self._client.submit(operations)
+        return await self._client.submit(
+            [self._owned(operation) for operation in operations] if self._makes_secure else operations
+        )
 
     async def multi(self, operations: Sequence[Create | Delete | SetData | Check]) -> list[Any]:
-        return await self._client.multi(operations)
+        return await self.perform(Multi(tuple(operations)))
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | CoordinationError]:
         return await self._client.get_many(paths)
@@ -212,6 +224,17 @@ class CoordinationSession:
         await self._client.close()
 
     # Inside.
+
+    def _owned(self, operation: Operation[Answer]) -> Operation[Answer]:
+        """With the brokers as the owners of what it makes, where that is wanted and nothing else was said."""
+        if not self._makes_secure:
+            return operation
+        changed: Operation[Any] = operation
+        if isinstance(operation, Create) and operation.acl is OPEN_ACL:
+            changed = dataclasses.replace(operation, acl=default_acl(operation.path, secure=True))
+        elif isinstance(operation, Multi):
+            changed = Multi(tuple(cast("Any", self._owned(each)) for each in operation.operations))
+        return changed
 
     def _state_changed(self, state: SessionState) -> None:
         for listener in tuple(self._state_listeners):

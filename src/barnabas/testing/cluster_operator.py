@@ -13,7 +13,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import ClientError
 from barnabas.coordination.client import Client as StoreClient
 from barnabas.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:

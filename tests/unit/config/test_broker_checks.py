@@ -28,7 +28,6 @@ def only_problem(text: str) -> str:
         ("zookeeper.connect=", "must name the ZooKeeper servers"),
         ("process.roles=broker", "ZooKeeper mode"),
         ("zookeeper.metadata.migration.enable=true", "stays with ZooKeeper"),
-        ("zookeeper.set.acl=true", "do not log in at ZooKeeper"),
         ("remote.log.storage.system.enable=true", "set barnabas.remote.storage.url"),
         ("controller.listener.names=C", "KRaft mode"),
         ("broker.id=1001", "reserved.broker.max.id"),

@@ -30,7 +30,7 @@ from barnabas.coordination.errors import (
 )
 from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData
 from barnabas.coordination.protocol import CREATOR_ALL_ACL, OPEN_ACL, READ_ACL, CreateMode, EventType, WatcherEvent
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.real_host import real_host
 

@@ -41,7 +41,7 @@ from barnabas.coordination.protocol import (
     WatcherEvent,
     frame,
 )
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.real_host import real_host
 from tests.unit.coordination.scripted_server import ScriptedConnection, ScriptedServer, scripted_server

@@ -13,7 +13,7 @@ from barnabas.coordination.errors import ConnectionLossError, MalformedFrameErro
 from barnabas.coordination.jute import INT
 from barnabas.coordination.operations import Delete, MultiGetData
 from barnabas.coordination.protocol import MULTI_END, MULTI_HEADER, OpCode
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.real_host import real_host
 from tests.unit.coordination.scripted_server import scripted_server

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.sasl.errors import LoginConfigError
-from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, login_of, parse_login_module
+from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE, LoginModule, login_of, parse_login_file, parse_login_module
 from barnabas.sasl.mechanisms import Login
 from tests.support.examples import examples
 
@@ -130,3 +130,24 @@ def test_a_login_that_cannot_work_is_refused_without_being_shown(mechanism: str,
     with pytest.raises(LoginConfigError, match=reason) as refusal:
         Login.of_jaas(mechanism, text)
     assert SECRET not in str(refusal.value)
+
+
+def test_a_file_of_logins_has_a_module_in_each_section() -> None:
+    found = parse_login_file(
+        '// one\nServer { a.Digest required user_a="x;}" ; };\n'
+        '/* two */ Client {\n a.Digest required username=\'a\' password="p";\n b.Other optional c="d";\n};\nNone { };'
+    )
+    assert {name: (module.name, dict(module.options)) for name, module in found.items()} == {
+        "Server": ("a.Digest", {"user_a": "x;}"}),
+        "Client": ("a.Digest", {"username": "a", "password": "p"}),
+    }
+    assert parse_login_file("") == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Client", "Client {", "Client { a.B required;", "Client { a.B required; }", "{ };", "Client { a.B; };", "}"],
+)
+def test_a_file_of_logins_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(LoginConfigError):
+        parse_login_file(text)

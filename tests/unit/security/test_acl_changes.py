@@ -12,7 +12,7 @@ from barnabas.coordination.announcements import ANNOUNCEMENT_KEPT_MS
 from barnabas.coordination.client import Client
 from barnabas.coordination.errors import ConnectionLossError
 from barnabas.coordination.protocol import CreateMode
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.security.acl_changes import AclChanges
 from barnabas.security.acl_rules import AclRules

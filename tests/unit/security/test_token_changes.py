@@ -15,7 +15,7 @@ from barnabas.coordination.layout.delegation_tokens import DelegationToken
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import ZnodeData
 from barnabas.coordination.protocol import REQUEST_BYTES_MAX, CreateMode
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.security.delegation_tokens import DelegationTokens, TokenLifetimes
 from barnabas.security.token_changes import TokenChanges
 from barnabas.security.token_store import UPDATES_MAX, TokenStore

@@ -9,7 +9,7 @@ from typing import Any
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.logs import Logs
 from barnabas.server.coordination_session import CoordinationSession

@@ -18,7 +18,7 @@ from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
 from barnabas.coordination.operations import Create
 from barnabas.coordination.protocol import CreateMode
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings

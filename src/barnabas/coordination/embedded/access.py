@@ -2,7 +2,8 @@
 
 A list stays encoded as it travels; its decoded form is cached. Schemes are those that ZooKeeper has by default:
 `world`, `auth` (in requests only: it stands for what the session has proved), `digest` and `ip` (IPv4, with an optional
-prefix length). There is no super user.
+prefix length); and, where the server has such logins, `sasl` and `x509`, whose ids are names that fit as they are.
+There is no super user.
 """
 
 from __future__ import annotations
@@ -73,8 +74,14 @@ def read_requested(reader: Reader) -> list[tuple[int, str | None, str | None]]:
     return [(reader.integer(), _text(reader), _text(reader)) for _ in range(max(count, 0))]
 
 
-def resolve(path: str, requested: Sequence[tuple[int, str | None, str | None]], identities: Sequence[Id]) -> bytes:
-    """The list to store for a request: duplicates dropped, `auth` replaced by the session's identities.
+def resolve(
+    path: str,
+    requested: Sequence[tuple[int, str | None, str | None]],
+    identities: Sequence[Id],
+    schemes: frozenset[str] = frozenset(),
+) -> bytes:
+    """The list to store for a request: duplicates dropped, `auth` replaced by the session's identities. `schemes` are
+    those of logins that the server has.
 
     Raises `InvalidAclError` for an empty list, an unknown scheme or a malformed id.
     """
@@ -90,7 +97,7 @@ def resolve(path: str, requested: Sequence[tuple[int, str | None, str | None]], 
             continue
         if name is None:
             raise MalformedFrameError("an access control list names no id")
-        if not _is_valid(scheme, name):
+        if not (bool(name) if scheme in schemes else _is_valid(scheme, name)):
             raise InvalidAclError(path)
         entries.append(Acl(permissions, Id(scheme, name)))
     if not entries:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from barnabas.coordination.protocol import REQUEST_BYTES_MAX
+
+if TYPE_CHECKING:
+    import ssl
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,10 @@ class CoordinatorConfig:
     # ZooKeeper's `zookeeper.extendedTypesEnabled`: znodes with a time to live.
     extended_types: bool = False
     container_check_interval_ms: int = 60_000
+    # Users who may log in by SASL (DIGEST-MD5), by name: the section Server of ZooKeeper's file for Java's logins.
+    passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # With it the port speaks TLS alone, as ZooKeeper's secureClientPort.
+    tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         """Raises `ValueError` for settings that cannot work."""

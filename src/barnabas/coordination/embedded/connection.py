@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from barnabas.coordination.embedded import access
 from barnabas.coordination.embedded.engine import WRITES, Attachment, Engine
+from barnabas.coordination.embedded.logins import Logins, proved_by
 from barnabas.coordination.embedded.statistics import ConnectionStatistics
 from barnabas.coordination.embedded.transactions import Requester
 from barnabas.coordination.embedded.turn_budget import TurnBudget, Work
@@ -95,6 +96,7 @@ class Owner(Protocol):
         ...
 
     budget: TurnBudget
+    logins: Logins
 
     def command(self, word: bytes) -> Work[bytes] | None:
         """Makes the answer to a four-letter word; None when it is none."""
@@ -116,6 +118,7 @@ class Connection(asyncio.Protocol):
         self.statistics = ConnectionStatistics(0)
         self.held = 0  # batches that hold output of this connection
         self._owner = owner
+        self._login = owner.logins.of_connection()
         self._engine = owner.engine
         self._commits = owner.engine.commits
         self._budget = owner.budget
@@ -475,10 +478,10 @@ class Connection(asyncio.Protocol):
                 engine.close_session(self.session)  # it hears of its own znodes before the reply
             self._session_closed(xid)
         elif op_code == _AUTH:
-            self._authenticate(xid, reader)
+            shown = proved_by(AuthPacket.read(reader), self.peer[0])
+            self._logged_in(xid, ErrorCode.AUTH_FAILED if shown is None else 0, b"", shown)
         elif op_code == _SASL:
-            # What ZooKeeper answers when no SASL is configured: no token, no error.
-            self._reply(xid, 0, 0, NULL)
+            self._logged_in(xid, *self._login.answer_sasl(reader.buffer() or b""))
         else:
             self._reply(xid, -1, ErrorCode.UNIMPLEMENTED)
             self.finish()
@@ -487,24 +490,21 @@ class Connection(asyncio.Protocol):
         self._answer_alone(xid, (0, b""))  # clients read nothing behind this reply
         self.finish()
 
-    def _authenticate(self, xid: int, reader: Reader) -> None:
-        packet = AuthPacket.read(reader)
-        identity: Id | None
-        if packet.scheme == "digest":
-            identity = access.digest_id(packet.auth)
-        elif packet.scheme == "ip":
-            identity = Id("ip", self.peer[0])
-        else:
-            identity = None
-        if identity is None or len(self.requester.identities) >= IDENTITIES_MAX:
-            self._engine.statistics.auth_failed += 1
-            self._reply(xid, 0, ErrorCode.AUTH_FAILED)
-            self.finish()
+    def _logged_in(self, xid: int, code: int, body: bytes, shown: Id | None) -> None:
+        if not code and (shown is None or self.prove(shown)):
+            self._reply(xid, 0, 0, body)
             return
-        self.requester = Requester(
-            self.requester.session_id, tuple(dict.fromkeys((*self.requester.identities, identity)))
-        )
-        self._reply(xid, 0, 0)
+        self._engine.statistics.auth_failed += 1
+        self._reply(xid, 0, ErrorCode.AUTH_FAILED, NULL if body else b"")
+        self.finish()
+
+    def prove(self, identity: Id) -> bool:
+        """The client has shown that it is this too; False when it is too many already."""
+        known = self.requester.identities
+        if len(known) < IDENTITIES_MAX:
+            self.requester = Requester(self.requester.session_id, tuple(dict.fromkeys((*known, identity))))
+            return True
+        return False
 
     def _connect(self, data: bytes, position: int) -> int | None:
         """Answers the first frame, or a four-letter word; where it ends, or None when it is not complete."""

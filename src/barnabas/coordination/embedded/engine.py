@@ -82,8 +82,11 @@ class Engine:
         entropy: Entropy,
         statistics: ServerStatistics,
         logger: logging.Logger,
+        schemes: frozenset[str] = frozenset(),
     ) -> None:
-        """`now` is the loop's time in seconds; the sessions of `recovered` get their full time-out from now."""
+        """`now` is the loop's time in seconds; the sessions of `recovered` get their full time-out from now. `schemes`
+        are those of access control that logins have.
+        """
         self.tree = recovered.tree
         self.watches = Watches()
         self.commits = commits
@@ -99,7 +102,7 @@ class Engine:
         self._now = now
         self._entropy = entropy
         self._logger = logger
-        self._transactions = Transactions(self.tree, extended_types=config.extended_types)
+        self._transactions = Transactions(self.tree, extended_types=config.extended_types, schemes=schemes)
         self._reads = Reads(self.tree, self.watches, config)
         self.read_handlers = self._reads.handlers
 

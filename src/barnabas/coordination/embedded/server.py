@@ -10,6 +10,7 @@ from barnabas.coordination.embedded import commands
 from barnabas.coordination.embedded.commits import Commits
 from barnabas.coordination.embedded.connection import Connection
 from barnabas.coordination.embedded.engine import Engine
+from barnabas.coordination.embedded.logins import Logins
 from barnabas.coordination.embedded.snapshot import SnapshotImage
 from barnabas.coordination.embedded.statistics import ServerStatistics
 from barnabas.coordination.embedded.storage import Storage
@@ -18,6 +19,8 @@ from barnabas.coordination.errors import CoordinationError
 from barnabas.kernel.long_turns import LongTurns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.kernel.host import Host
 
@@ -47,6 +50,7 @@ class EmbeddedCoordinator:
         """Counts turns that held the loop too long; fed by the runner of the coordinator on a real loop."""
         self.budget = TurnBudget(host.loop)
         self.failure: asyncio.Future[CoordinatorFailedError] = host.loop.create_future()
+        self.logins = Logins(config.passwords, host.entropy, has_tls=config.tls is not None)
         self._host = host
         self._storage = Storage(host, config.data_directory, self.logger, snapshots_retained=config.snapshots_retained)
         self._listener: asyncio.Server | None = None
@@ -95,9 +99,10 @@ class EmbeddedCoordinator:
                 entropy=self._host.entropy,
                 statistics=ServerStatistics(self.loop.time()),
                 logger=self.logger,
+                schemes=self.logins.schemes,
             )
             self._listener = await self.loop.create_server(
-                lambda: Connection(self), self.config.host, self.config.port, backlog=LISTEN_BACKLOG
+                self._protocols(), self.config.host, self.config.port, backlog=LISTEN_BACKLOG
             )
         except BaseException:
             await self._storage.close()
@@ -113,6 +118,17 @@ class EmbeddedCoordinator:
             self.config.host,
             self._port,
         )
+
+    def _protocols(self) -> Callable[[], asyncio.BaseProtocol]:
+        """Makes the protocols of connections."""
+        context = self.config.tls
+        if context is None:
+            return lambda: Connection(self)
+        # With OpenSSL behind it, which a coordinator without TLS does not load.
+        from barnabas.coordination.embedded.secured import tls_of_server
+
+        tls = tls_of_server(self._host, context, self.logger)
+        return lambda: tls.secured(Connection(self))
 
     async def stop(self) -> None:
         """Stops listening, answers what was received, closes every connection and leaves the data directory."""

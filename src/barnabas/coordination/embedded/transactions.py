@@ -111,8 +111,10 @@ class Transactions:
     The tree is changed at once; the caller must not show that to anybody before the transaction is durable.
     """
 
-    def __init__(self, tree: ZnodeTree, *, extended_types: bool = False) -> None:
+    def __init__(self, tree: ZnodeTree, *, extended_types: bool = False, schemes: frozenset[str] = frozenset()) -> None:
+        """`schemes` are those of access control that logins of the server have."""
         self._tree = tree
+        self._schemes = schemes
         self._extended_types = extended_types
         self._handlers: dict[int, Callable[[int, Reader, Requester, int], tuple[int, bytes, bytes]]] = {
             OpCode.CREATE: self._create,
@@ -162,7 +164,7 @@ class Transactions:
             raise BadArgumentsError(path)
         parent_path = path[:cut] or ROOT
         if acl is None:
-            acl = access.resolve(path, requested, requester.identities)
+            acl = access.resolve(path, requested, requester.identities, self._schemes)
         tree = self._tree
         parent = tree.nodes.get(parent_path)
         if parent is None:
@@ -273,7 +275,7 @@ class Transactions:
         version = reader.integer()
         validate_path(path)
         if acl is None:
-            acl = access.resolve(path, requested, requester.identities)
+            acl = access.resolve(path, requested, requester.identities, self._schemes)
         node = self._tree.nodes.get(path)
         if node is None:
             raise NoNodeError(path)

@@ -27,7 +27,7 @@ from barnabas.coordination.layout.controller import (
     encode_controller_epoch,
 )
 from barnabas.coordination.layout.topics import TopicAssignment, topic_path
-from barnabas.coordination.session import ClientSettings
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.steps import StepRunner

@@ -1,0 +1,94 @@
+"""TLS of connections to ZooKeeper, either end: what is between a connection here and `link.tls`.
+
+That layer has handshakes done by threads, bounded in number, time and bytes, and encrypts what is read (decision 0032).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from barnabas.kernel.timers import Timers
+from barnabas.link.connection import LinkContext
+from barnabas.link.handshakes import Handshakes
+from barnabas.link.limits import LinkLimits
+from barnabas.link.tls import TlsConnection, TlsEnd
+
+if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.kernel.host import Host
+
+_BUFFER_BYTES: Final = 64 * 1024
+
+
+class Plain(Protocol):
+    """A connection that does not know of TLS: an `asyncio.Protocol`."""
+
+    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
+    def connection_lost(self, exc: Exception | None, /) -> None: ...
+    def data_received(self, data: bytes, /) -> None: ...
+
+
+class TlsOfCoordination:
+    """One end of all connections with TLS of a client or of a server."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers, end: TlsEnd, logger: logging.Logger) -> None:
+        self.end = end
+        self._context = LinkContext.of(loop, timers, LinkLimits(), logger)
+
+    def secured(self, plain: Plain, server_name: str | None = None) -> TlsConnection:
+        """The protocol of a new connection, which `plain` sends and receives over. A client gives the name that the
+        server's certificate must have.
+        """
+        return TlsConnection(self._context, cast("Any", _Clear(plain)), self.end, server_name)
+
+
+def tls_of_client(host: Host, context: ssl.SSLContext, logger: logging.Logger) -> TlsOfCoordination:
+    """For the connections of one client."""
+    timers = Timers(host.loop)
+    end = TlsEnd(context, Handshakes(host.loop, timers, host.offload), goes_first=True)
+    return TlsOfCoordination(host.loop, timers, end, logger)
+
+
+class _Clear:
+    """What `TlsConnection` takes for a connection of Kafka's protocol."""
+
+    __slots__ = ("_buffer", "_transport", "peer", "plain")
+
+    def __init__(self, plain: Plain) -> None:
+        self.plain = plain
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self.peer = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
+        self.plain.connection_made(transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.plain.connection_lost(error)
+
+    def fail(self, _reason: str) -> None:
+        """The other end abuses TLS."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, count: int) -> None:
+        self.plain.data_received(bytes(self._buffer[:count]))
+
+    def pause_writing(self) -> None:
+        pause = getattr(self.plain, "pause_writing", None)
+        if pause is not None:
+            pause()
+
+    def resume_writing(self) -> None:
+        resume = getattr(self.plain, "resume_writing", None)
+        if resume is not None:
+            resume()
