@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +26,11 @@ from barnabas.tls.contexts import client_context
 from barnabas.tls.settings import TlsSettings
 from barnabas.tls.stores import read_stores
 from tests.support.apache_kafka import SMALL_HEAP_OPTIONS, ApacheKafkaBroker
+from tests.support.apache_kafka_jars import class_path
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority, Certified
 from tests.support.embedded_coordinator import EmbeddedCoordinator
+from tests.support.java import java
 from tests.support.ports import free_port
 from tests.support.tls_cluster import pem_properties
 from tests.support.waiting import wait_until
@@ -278,3 +281,27 @@ def test_brokers_of_both_kinds_share_znodes_that_are_theirs_alone(
         check_ownership(there.settings, there.identity)
     finally:
         pair.stop()
+
+
+def test_kafkas_tool_makes_znodes_of_before_the_brokers_own(
+    request: pytest.FixtureRequest, jaas: Path, tmp_path: Path, oracle_jars: Path
+) -> None:
+    there = of_ours_with_sasl(request)
+    broker = BrokerProcess(tmp_path / "broker", 1, there.address, port=free_port())
+    try:
+        broker.start()
+        create_topic(broker.port, "old", 1, 1)
+    finally:
+        broker.stop()
+
+    async def look(client: Client, _host: RealHost) -> None:
+        found = await acls_of_all(client)
+        opened = {path for path, acl in found.items() if not any(entry.id == there.identity for entry in acl)}
+        assert opened == ({"/consumers"} if mode == "secure" else found.keys())
+        assert "/config/topics/old" in found
+
+    for mode in ("secure", "unsecure"):
+        command = [java().executable, f"-Djava.security.auth.login.config={jaas}", "-cp", class_path()]
+        tool = ["kafka.admin.ZkSecurityMigrator", "--zookeeper.acl", mode, "--zookeeper.connect", there.address]
+        subprocess.run([*command, *tool], check=True, capture_output=True, timeout=120)
+        with_client(there.settings, look)

@@ -37,12 +37,14 @@ class TlsOfCoordination:
     def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers, end: TlsEnd, logger: logging.Logger) -> None:
         self.end = end
         self._context = LinkContext.of(loop, timers, LinkLimits(), logger)
+        self._received = memoryview(bytearray(_BUFFER_BYTES))
+        """Of all connections: each takes what is in it at once."""
 
     def secured(self, plain: Plain, server_name: str | None = None) -> TlsConnection:
         """The protocol of a new connection, which `plain` sends and receives over. A client gives the name that the
         server's certificate must have.
         """
-        return TlsConnection(self._context, cast("Any", _Clear(plain)), self.end, server_name)
+        return TlsConnection(self._context, cast("Any", _Clear(plain, self._received)), self.end, server_name)
 
 
 def tls_of_client(host: Host, context: ssl.SSLContext, logger: logging.Logger) -> TlsOfCoordination:
@@ -57,10 +59,10 @@ class _Clear:
 
     __slots__ = ("_buffer", "_transport", "peer", "plain")
 
-    def __init__(self, plain: Plain) -> None:
+    def __init__(self, plain: Plain, buffer: memoryview) -> None:
         self.plain = plain
         self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer = buffer
         self.peer = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:

@@ -208,7 +208,8 @@ class CoordinationSession:
         above = Client(self._host, dataclasses.replace(self._settings, connect=servers), logger=self._logger)
         try:
             await above.connect()
-            await self.until_connected(lambda: above.ensure_path(connection_string.chroot))
+            acl = default_acl(connection_string.chroot, secure=self._makes_secure)
+            await self.until_connected(lambda: above.ensure_path(connection_string.chroot, acl=acl))
         finally:
             await above.close()
 
