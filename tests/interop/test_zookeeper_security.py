@@ -301,7 +301,12 @@ def test_kafkas_tool_makes_znodes_of_before_the_brokers_own(
         assert "/config/topics/old" in found
 
     for mode in ("secure", "unsecure"):
-        command = [java().executable, f"-Djava.security.auth.login.config={jaas}", "-cp", class_path()]
+        command: list[str] = [
+            str(java().executable),
+            f"-Djava.security.auth.login.config={jaas}",
+            "-cp",
+            str(class_path()),
+        ]
         tool = ["kafka.admin.ZkSecurityMigrator", "--zookeeper.acl", mode, "--zookeeper.connect", there.address]
         subprocess.run([*command, *tool], check=True, capture_output=True, timeout=120)
         with_client(there.settings, look)
