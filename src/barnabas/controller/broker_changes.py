@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
-from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
     ITEMS_PER_PIECE,
     ChangeChannels,
@@ -17,6 +17,7 @@ from barnabas.controller.effects import (
     write_as_controller,
 )
 from barnabas.controller.elections import ElectionStrategy
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
     ITEMS_PER_PIECE,
     BrokerRequest,
@@ -24,6 +24,7 @@ from barnabas.controller.effects import (
     pieces,
 )
 from barnabas.controller.leadership import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LeaderAndIsr
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.protocol import (
     LEADER_AND_ISR_WITH_RECOVERY_STATE,
     STOP_REPLICA_WITH_STATES,

@@ -11,8 +11,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import BrokerRequest
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.ports import BrokerConnection, BrokerConnections
 from barnabas.controller.settings import ControllerSettings
 from barnabas.kernel.host import Host

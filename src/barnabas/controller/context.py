@@ -13,11 +13,11 @@ from itertools import islice
 
 from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.protocol import FIRST_VERSION_WITH_ALTER_PARTITION
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import VERSIONS_PER_READING
-from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.coordination.layout.topics import ReplicaAssignment
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.sentinels import EPOCH_DURING_DELETE, NO_EPOCH
@@ -34,15 +34,6 @@ def nothing_was_told(_partition: TopicPartition, _topic_id: Uuid | None) -> None
 
 class ContextError(RuntimeError):
     """A change that contradicts what the context holds; nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveBroker:
-    """A registered broker; `epoch` is the czxid of its registration."""
-
-    broker_id: int
-    epoch: int
-    registration: BrokerRegistration
 
 
 @dataclass(slots=True)

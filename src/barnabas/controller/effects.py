@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from barnabas.controller.context import LiveBroker
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.recent_transitions import StateTransition
 from barnabas.coordination.errors import (
     BadVersionError,

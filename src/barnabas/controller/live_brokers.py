@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import Steps, operate
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.errors import NoNodeError
 from barnabas.coordination.layout.brokers import BROKER_IDS_PATH, BrokerRegistration, broker_id_path

@@ -11,7 +11,7 @@ from itertools import islice
 
 from barnabas.controller.alter_partition import AlterPartitionProcessor
 from barnabas.controller.broker_changes import BrokerChanges
-from barnabas.controller.context import ControllerContext, LiveBroker, ToldLeadership, nothing_was_told
+from barnabas.controller.context import ControllerContext, ToldLeadership, nothing_was_told
 from barnabas.controller.controller_election import ElectionResult
 from barnabas.controller.effects import (
     ChangeChannels,
@@ -24,6 +24,7 @@ from barnabas.controller.effects import (
 )
 from barnabas.controller.features import FeatureUpdate, UpdateOutcomes, set_up_features, update_features
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
 from barnabas.controller.partition_state_machine import PartitionStateMachine

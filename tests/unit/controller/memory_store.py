@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
     BrokerRequest,
     ChangeChannels,
@@ -22,6 +22,7 @@ from barnabas.controller.effects import (
     ZnodeOperations,
 )
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.coordination.errors import (
     BadVersionError,
     KeeperError,

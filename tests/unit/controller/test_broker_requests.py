@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from barnabas.controller.broker_requests import FULL, RequestBatch
-from barnabas.controller.context import ControllerContext, LiveBroker
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import BrokerRequest, Effect, SendRequests, StateChange
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.protocol import NEWEST, ControllerProtocol, controller_protocol
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.brokers import BrokerRegistration

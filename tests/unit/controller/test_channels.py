@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from barnabas.controller.channels import BrokerChannels
-from barnabas.controller.context import LiveBroker
 from barnabas.controller.effects import BrokerRequest
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.settings import ControllerSettings
 from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.kernel.host import Host

@@ -11,9 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas.controller.context import ContextError, ControllerContext, LiveBroker
+from barnabas.controller.context import ContextError, ControllerContext
 from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.coordination.layout.brokers import BrokerRegistration
