@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ JAAS = (
 )
 SASL_PROVIDER = {"authProvider.1": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
 LOGGER = logging.getLogger("tests")
+LONG = pytest.mark.skipif(
+    os.environ.get("BARNABAS_LONG_FAILURES") != "1", reason="BARNABAS_LONG_FAILURES=1 does it, as the nightly does"
+)
 
 
 def with_client(settings: ClientSettings, test: Callable[[Client, RealHost], Awaitable[None]]) -> None:
@@ -258,7 +262,12 @@ def of_ours_with_tls(request: pytest.FixtureRequest) -> Place:
 
 @pytest.mark.parametrize(
     "place",
-    [of_zookeeper_with_sasl, of_zookeeper_with_tls, of_ours_with_sasl, of_ours_with_tls],
+    [
+        pytest.param(of_zookeeper_with_sasl, marks=LONG),
+        of_zookeeper_with_tls,
+        of_ours_with_sasl,
+        pytest.param(of_ours_with_tls, marks=LONG),
+    ],
     ids=lambda it: it.__name__,
 )
 def test_brokers_of_both_kinds_share_znodes_that_are_theirs_alone(
