@@ -1,4 +1,4 @@
-"""The key table by columns, with numpy: a fourth of the time of `PlainKeyTable` for each key that hardly repeats.
+"""The key table by columns, with numpy: a third of the time of `PlainKeyTable` for each key that hardly repeats.
 
 A digest of a key of up to 64 bytes is four multilinear hashes of 32 bits over its words and its length (Lemire and
 Kaser, Strongly universal string hashing is fast, 2014), whose 64-bit factors are the interpreter's keyed hashes of
