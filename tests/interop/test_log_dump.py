@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.cli.audit import command as audit_command
 from barnabas.cli.log import command
 from tests.support.apache_kafka import DUMP_LOG_SEGMENTS, ApacheKafkaBroker, run_tool
 from tests.support.waiting import wait_until
@@ -211,3 +212,14 @@ def test_the_whole_log_directory_of_a_running_broker(
     kinds = {each["kind"] for each in found if each["type"] == "file"}
     assert {"meta_properties", "recovery_points", "high_watermarks", "log_start_offsets"} <= kinds
     dump("--verify", "--records", partition_directory)
+
+
+def test_an_audit_finds_nothing_wrong_with_what_apache_kafka_wrote(
+    kafka_broker: ApacheKafkaBroker, partition_directory: Path
+) -> None:
+    result = CliRunner().invoke(audit_command, ["--json", str(kafka_broker.log_directory)])
+    assert result.exit_code == 0, result.output
+    found = {(each["topic"], each["partition"]): each for each in map(json.loads, result.stdout.splitlines()[:-1])}
+    audited = found[TOPIC, 0]
+    assert audited["replicas"][0]["segments"] == len(list(partition_directory.glob("*.log")))
+    assert audited["replicas"][0]["records"] > 300 * len(CODECS)

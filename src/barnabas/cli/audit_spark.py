@@ -7,6 +7,7 @@ of brokers are on the brokers' machines, where a disk is the bound, and no execu
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,6 +30,8 @@ def audit_on_spark(partitions: Sequence[Audited], master: str, *, compares: bool
     try:
         require_spark_extra()
         os.environ.setdefault("JAVA_HOME", str(find_java().executable.parent.parent))
+        if master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     except PipelineError as error:
         raise CommandError(str(error)) from None
     from py4j.protocol import Py4JError
@@ -39,7 +42,10 @@ def audit_on_spark(partitions: Sequence[Audited], master: str, *, compares: bool
     session = None
     try:
         builder = SparkSession.builder.master(master).appName("barnabas audit")
-        session = builder.config("spark.log.level", "ERROR").getOrCreate()
+        # What fails is said by us, in a line, and not by Spark in a hundred.
+        builder = builder.config("spark.log.level", "OFF")
+        builder = builder.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+        session = builder.getOrCreate()
         return audit_with(session, partitions, compares=compares)
     except (PySparkException, Py4JError) as error:
         raise CommandError(f"Spark at {master}: {_reason(str(error))}") from error
