@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.export_files import EXPORT
 from barnabas.cli.log_files import files_at, partition_of, segment_file
 from barnabas.cli.output import printable
 from barnabas.kernel.host import Files
@@ -75,6 +76,10 @@ class Found:
     """Small files that make no sense: a line for each."""
 
 
+_Replicas = dict[tuple[TopicPartition, str | None, str], list[ReplicaPlace]]
+"""By partition, topic id, and the place of an export."""
+
+
 @dataclass(slots=True)
 class _Directory:
     """A log directory, or remote storage: what is true of all its partitions."""
@@ -85,6 +90,8 @@ class _Directory:
     label: str
     cluster_id: str | None
     is_remote: bool
+    is_export: bool
+    """What `topic export` has written: the records of a broker in batches of its own, compared with nobody's."""
     watermarks: dict[TopicPartition, int]
     cleaned: dict[TopicPartition, int]
 
@@ -105,7 +112,7 @@ def find_audited(places: Sequence[str], topics: Iterable[str], storage_options: 
     """Raises OSError, and CommandError for a place that is none, for brokers of two clusters, and where nothing is."""
     found = Found()
     wanted = frozenset(topics)
-    replicas: dict[tuple[TopicPartition, str | None], list[ReplicaPlace]] = {}
+    replicas: _Replicas = {}
     clusters: dict[str, str] = {}
     for place in dict.fromkeys(places):
         directory, names = _directory(place, storage_options, found)
@@ -120,7 +127,8 @@ def find_audited(places: Sequence[str], topics: Iterable[str], storage_options: 
                 continue
             replica, topic_id = _replica(directory, name, partition, storage_options, found)
             if replica is not None:
-                replicas.setdefault((partition, topic_id), []).append(replica)
+                apart = place if directory.is_export else ""
+                replicas.setdefault((partition, topic_id, apart), []).append(replica)
     if not replicas and not found.unreadable:
         what = "no partition" if not wanted else f"no partition of {', '.join(sorted(map(printable, wanted)))}"
         raise CommandError(
@@ -128,24 +136,23 @@ def find_audited(places: Sequence[str], topics: Iterable[str], storage_options: 
             ExitStatus.MISSING,
         )
     found.partitions = [
-        Audited(partition, topic_id, tuple(some)) for (partition, topic_id), some in sorted(_joined(replicas).items())
+        Audited(partition, topic_id, tuple(some))
+        for (partition, topic_id, _), some in sorted(_joined(replicas).items())
     ]
     return found
 
 
-def _joined(
-    replicas: dict[tuple[TopicPartition, str | None], list[ReplicaPlace]],
-) -> dict[tuple[TopicPartition, str], list[ReplicaPlace]]:
+def _joined(replicas: _Replicas) -> dict[tuple[TopicPartition, str, str], list[ReplicaPlace]]:
     """Directories that do not tell a topic id belong to those that do, where there is only one such id."""
     ids: dict[TopicPartition, set[str]] = {}
-    for partition, topic_id in replicas:
+    for partition, topic_id, _ in replicas:
         if topic_id is not None:
             ids.setdefault(partition, set()).add(topic_id)
-    joined: dict[tuple[TopicPartition, str], list[ReplicaPlace]] = {}
-    for (partition, topic_id), some in replicas.items():
+    joined: dict[tuple[TopicPartition, str, str], list[ReplicaPlace]] = {}
+    for (partition, topic_id, apart), some in replicas.items():
         known = ids.get(partition, set())
         only = next(iter(known)) if len(known) == 1 else ""
-        joined.setdefault((partition, topic_id or only), []).extend(some)
+        joined.setdefault((partition, topic_id or only, apart), []).extend(some)
     return joined
 
 
@@ -160,7 +167,7 @@ def _directory(place: str, storage_options: str, found: Found) -> tuple[_Directo
     names = files.list_directory(path)
     if partition_of(name) is not None and any(segment_file(each) is not None for each in names):
         path, names = parent, [name]
-    directory = _Directory(files, place, path, place, None, is_remote, {}, {})
+    directory = _Directory(files, place, path, place, None, is_remote, files.exists(f"{path}/{EXPORT}"), {}, {})
     if is_remote:
         return directory, names
     try:

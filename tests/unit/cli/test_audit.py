@@ -131,6 +131,19 @@ def test_replicas_of_a_former_topic_are_not_held_against_those_of_this_one(broke
     assert len(documents(*brokers, former)) == 6 + 1
 
 
+def test_an_export_is_audited_by_itself(brokers: list[Path], tmp_path: Path) -> None:
+    export = log_directory(tmp_path / "export", 1)
+    (export / "meta.properties").unlink()
+    for path in export.rglob("*.log"):
+        first, last = int(path.stem), 60 if path.stem == "0" * 20 else 100
+        path.write_bytes(batch(first, [1] * (last - first)).data)
+    assert audit(*brokers, export).exit_code == 1
+    (export / "export.json").touch()
+    assert audit(*brokers, export).exit_code == 0
+    flip(export / "flights-1" / f"{60:020d}.log", 70)
+    assert audit(*brokers, export).exit_code == 1
+
+
 def test_logs_of_two_clusters_are_refused(brokers: list[Path], tmp_path: Path) -> None:
     other = log_directory(tmp_path / "other", 1, cluster_id="another")
     result = audit(brokers[0], other)
