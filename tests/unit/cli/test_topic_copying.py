@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli import topic_copying
+from barnabas.cli import record_source, topic_copying
 from barnabas.cli.connection import CommandError
 from barnabas.cli.starts import Edge
 from barnabas.cli.topic_copying import Plan, copy
@@ -167,7 +167,7 @@ def test_a_target_that_is_made_again_is_not_taken_for_the_former_one(
 def test_what_retention_takes_in_the_middle_is_told_and_left_out(
     cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(topic_copying, "_FETCH_BYTES_MAX", 1)
+    monkeypatch.setattr(record_source, "_FETCH_BYTES_MAX", 1)
     cluster.create_topic("s")
     for number in range(30):
         cluster.produce("s", b"%d" % number)
