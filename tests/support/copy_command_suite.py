@@ -64,6 +64,23 @@ def committed(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     return consumed(bootstrap, topic, "--isolation", "committed")
 
 
+def commit(bootstrap: str, group: str, topic: str, offsets: dict[int, int]) -> None:
+    """What a group without members has read."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    places = [confluent_kafka.TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+    consumer.commit(offsets=places, asynchronous=False)
+    consumer.close()
+
+
+def group_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
+    """What it has committed."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    places = [confluent_kafka.TopicPartition(topic, number) for number in range(3)]
+    found = consumer.committed(places, COMMAND_SECONDS)
+    consumer.close()
+    return {place.partition: place.offset for place in found if place.offset >= 0}
+
+
 class CopyCommandSuite:
     """Subclasses give `bootstrap`, a broker of the source, and `target_bootstrap`, one of the target's cluster."""
 
@@ -132,6 +149,45 @@ class CopyCommandSuite:
             assert "offsets 250 to 299" in lost.errors
             assert "were deleted before they were copied" in lost.errors
             assert barnabas(bootstrap, *beginning, "--state", str(behind), "--skip-deleted").status == 0
+
+    def test_groups_go_on_at_the_target_where_they_were(
+        self, bootstrap: str, target_bootstrap: str, tmp_path: Path
+    ) -> None:
+        state, group, other = str(tmp_path / "state.json"), fresh("group"), fresh("unwanted")
+        with (
+            new_topic(bootstrap, *THREE, "--config", "retention.ms=-1") as topic,
+            new_topic(target_bootstrap, *THREE, "--config", "retention.ms=-1") as target,
+        ):
+            # The target is ahead of the source, so that offsets differ; and the source begins later in one partition.
+            produce(target_bootstrap, target, lines(30), "--format", "json")
+            produce(bootstrap, topic, lines(300), "--format", "json")
+            assert barnabas(bootstrap, "records", "delete", f"{topic}:1", "--before", "7", "--execute").status == 0
+            for name in (group, other):
+                commit(bootstrap, name, topic, {0: 40, 1: 3, 2: 100})
+            copy = (topic, target, "--state", state, "--groups", f"{group}*")
+            done = self.copy(bootstrap, target_bootstrap, *copy)
+            assert group_offsets(target_bootstrap, group, target) == {0: 50, 1: 10, 2: 110}
+            assert group_offsets(target_bootstrap, other, target) == {}
+            places = [{"partition": 0, "offset": 50}, {"partition": 1, "offset": 10}, {"partition": 2, "offset": 110}]
+            assert done["groups"] == [{"group": group, "partitions": places, "left": None}]
+            # Further on in a later run, which copies little; and never back.
+            produce(bootstrap, topic, lines(3, 300), "--format", "json")
+            commit(bootstrap, group, topic, {0: 101, 1: 20, 2: 1})
+            done = self.copy(bootstrap, target_bootstrap, *copy)
+            assert (done["records"], done["groups"][0]["left"]) == (3, None)
+            assert group_offsets(target_bootstrap, group, target) == {0: 111, 1: 23, 2: 110}
+            # Who reads there already is left alone.
+            commit(bootstrap, group, topic, {0: 0, 1: 101, 2: 101})
+            reader = confluent_kafka.Consumer(
+                {"bootstrap.servers": target_bootstrap, "group.id": group, "enable.auto.commit": False}
+            )
+            reader.subscribe([target])
+            wait_until(lambda: reader.poll(0.1) is not None or reader.assignment(), "the group has a member")
+            (left,) = self.copy(bootstrap, target_bootstrap, *copy)["groups"]
+            reader.close()
+            assert left["partitions"] == []
+            assert "it has members at the target" in left["left"]
+            assert group_offsets(target_bootstrap, group, target) == {0: 111, 1: 23, 2: 110}
 
     def test_what_comes_is_followed_and_ctrl_c_leaves_no_gap(
         self, bootstrap: str, target_bootstrap: str, tmp_path: Path

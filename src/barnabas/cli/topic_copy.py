@@ -61,6 +61,13 @@ if TYPE_CHECKING:
     help="Copies in transactions of this transactional id, and keeps how far it is in a group of this name beside "
     "TARGET: who reads committed records gets each exactly once, whatever is killed.",
 )
+@click.option(
+    "--groups",
+    multiple=True,
+    metavar="PATTERN",
+    help="Have consumer groups of these names (* and ? stand for any) go on at TARGET where they are at SOURCE; "
+    "repeatable.",
+)
 @rate_option("Copy")
 @click.option("--skip-deleted", is_flag=True, help="Go on behind records that were deleted before they were copied.")
 @bootstrap_option
@@ -81,6 +88,7 @@ def command(
     compression: str,
     state_file: str | None,
     transactional: str | None,
+    groups: tuple[str, ...],
     rate: float | None,
     skip_deleted: bool,
     bootstrap: str,
@@ -110,10 +118,9 @@ def command(
         raise click.BadParameter("a topic needs a name", param_hint="TARGET")
     if to_command_config is not None and target_bootstrap is None:
         raise click.UsageError("--to-command-config goes with --to")
-    if transactional is not None and (state_file is not None or not transactional):
-        raise click.UsageError("--transactional needs a name, and keeps how far it is itself: leave --state out")
     if replication_factor is not None and not create:
         raise click.UsageError("--replication-factor goes with --create")
+    _check_what_is_kept(transactional, state_file, groups, mapping)
     ((topic, numbers),) = selection.items()
 
     async def body(client: Client) -> None:
@@ -136,6 +143,7 @@ def command(
             transactional=transactional,
             rate=rate,
             skips_deleted=skip_deleted,
+            groups=groups,
         )
         if target_bootstrap is None:
             await copy(client, client, plan, as_json=as_json)
@@ -144,3 +152,13 @@ def command(
             await copy(client, other, plan, as_json=as_json)
 
     run_with_client(bootstrap, body, interrupted=ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)
+
+
+def _check_what_is_kept(
+    transactional: str | None, state_file: str | None, groups: tuple[str, ...], mapping: str
+) -> None:
+    """Raises click.UsageError."""
+    if transactional is not None and (state_file is not None or not transactional):
+        raise click.UsageError("--transactional needs a name, and keeps how far it is itself: leave --state out")
+    if groups and mapping != "keep":
+        raise click.UsageError("--groups needs records to stay in their partitions: leave --partitions out")

@@ -29,6 +29,8 @@ class CopyState:
     target_id: str = ""
     """Empty until `found_target`."""
     offsets: dict[int, int] = field(default_factory=dict)
+    runs: dict[str, Any] = field(default_factory=dict)
+    """For the offsets of groups, as `CopiedGroups` has it; empty where none go along."""
 
     def document(self) -> dict[str, Any]:
         """As the file has it."""
@@ -41,6 +43,7 @@ class CopyState:
             "target": self.target,
             "target_id": self.target_id,
             "offsets": {str(number): offset for number, offset in sorted(self.offsets.items())},
+            **({"runs": self.runs} if self.runs else {}),
         }
 
     def read(self, path: Path) -> bool:
@@ -62,12 +65,14 @@ class CopyState:
             raise CommandError(f"{path} is no state of a copy; name another file, or remove this one")
         mine = self.document()
         for name, told in mine.items():
-            if name not in ("offsets", "target_id") and document.get(name) != told:
+            if name not in ("offsets", "runs", "target_id") and document.get(name) != told:
                 raise CommandError(
                     f"{path} is the state of another copy: its {name.replace('_', ' ')} is {document.get(name)}, and "
                     f"not {told}; name another file"
                 )
         self.offsets = offsets
+        runs = document.get("runs")
+        self.runs = runs if isinstance(runs, dict) else {}
         self.target_id = str(document.get("target_id"))
         return True
 

@@ -25,6 +25,7 @@ from barnabas.cli.required_topics import require_topics
 from barnabas.cli.silence import LastWords, Silence, last_words
 from barnabas.cli.starts import Edge, Start
 from barnabas.cli.topic_copy_ends import SameTopic, configs_to_copy, prepare_target
+from barnabas.cli.topic_copy_groups import CopiedGroups, MovedGroup, tell
 from barnabas.cli.topic_copy_offsets import KeptOffsets
 from barnabas.cli.topic_copy_state import CopyState
 from barnabas.client.admin import Admin
@@ -61,6 +62,8 @@ _LOOKED_EVERY_SECONDS: Final = 1.0
 _KEPT_AGAIN_SECONDS: Final = 3_600.0
 """How often the positions of partitions where nothing comes are committed again: brokers forget offsets that are old
 (`offsets.retention.minutes`), one by one."""
+_GROUPS_EVERY_SECONDS: Final = 60.0
+"""As MirrorMaker's `emit.checkpoints.interval.seconds`."""
 _COLUMNS: Final = (
     Column("Partition", "partition", is_number=True),
     Column("From", "first_offset", is_number=True),
@@ -90,6 +93,8 @@ class Plan:
     transactional: str | None
     rate: float | None
     skips_deleted: bool
+    groups: Sequence[str] = ()
+    """Patterns of groups whose offsets go along."""
 
 
 @dataclass(slots=True)
@@ -127,6 +132,7 @@ async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> 
     if kept is not None:
         state.offsets = await kept.read()
         is_resumed = bool(state.offsets)
+    new = [each for each in partitions if each.partition not in state.offsets]
     starts |= {each: state.offsets[each.partition] for each in partitions if each.partition in state.offsets}
     check_not_deleted(starts, bounds, skips_deleted=plan.skips_deleted)
     there = await prepare_target(
@@ -142,11 +148,17 @@ async def copy(source: Client, target: Client, plan: Plan, *, as_json: bool) -> 
     state.found_target(there.topic_id.hex(), path)
     if is_resumed:
         say(f"Goes on from {printable(plan.state_file or f'group {plan.transactional}')}.")
-        if new := [each.partition for each in partitions if each.partition not in state.offsets]:
-            say(f"Not copied before, and so from --from on: {counted(len(new), 'partition')} ({shown(new)}).")
+        if new:
+            numbers = [each.partition for each in new]
+            say(f"Not copied before, and so from --from on: {counted(len(new), 'partition')} ({shown(numbers)}).")
     with last_words(source.logger) as words:
         reading = FromTopic(source, plan.source, info.topic_id, reads_committed=plan.reads_committed)
-        copying = Copying(reading, target, plan, starts, state, path, kept, words)
+        begins = {each: offset if each in new else None for each, offset in starts.items()}
+        groups = CopiedGroups((source, target), (plan.source, plan.target), plan.groups, begins)
+        groups.read(state.runs)
+        copying = Copying(
+            reading, target, plan, starts, state, path, kept, words, groups=groups if plan.groups else None
+        )
         await copying.run_and_tell(ends, as_json=as_json)
 
 
@@ -171,19 +183,23 @@ class Copying:
         kept: KeptOffsets | None,
         words: LastWords,
         heard: Callable[[TopicPartition, int, RecordMetadata], None] | None = None,
+        groups: CopiedGroups | None = None,
     ) -> None:
         """`heard` is told where each record is that was acknowledged: its partition and offset in the source, and that
         in the target.
         """
         self._source = source
         self._loop = target.host.loop
-        self._heard = heard
+        self._heard = heard if groups is None else groups.heard
         self._target = target
         self._plan = plan
         self._starts = dict(starts)
         self._state = state
         self._path = path
         self._kept = kept
+        self._groups = groups
+        self._moved: list[MovedGroup] = []
+        self._moved_at = self._loop.time()
         self._committed_at = self._began_at = self._saved_at = self._shown_at = self._loop.time()
         self._kept_at: float | None = None
         """When all positions were committed last."""
@@ -240,6 +256,7 @@ class Copying:
             self._ends = {each: min(end, (ends or readable)[each]) for each, end in readable.items()}
             try:
                 await self._copy(consumer, producer)
+                await self._move_groups()
             except asyncio.CancelledError:
                 # As the last thing: what is acknowledged by then need not be copied again.
                 await self._settle_in_time(producer)
@@ -273,10 +290,12 @@ class Copying:
                     "records": records,
                     "seconds": round(seconds, 3),
                     "partitions": [dict(zip(names, row, strict=True)) for row in rows],
+                    **({} if self._groups is None else {"groups": [group.document() for group in self._moved]}),
                 }
             )
             return
         print_table(_COLUMNS, rows)
+        tell(self._moved)
         say(f"{counted(records, 'record')} copied in {seconds:.1f} s")
 
     # Inside.
@@ -302,6 +321,8 @@ class Copying:
                 left -= done
             await self._settle(producer, _PIECES_IN_FLIGHT_MAX if records else 0)
             self._look_at_the_clock()
+            if self._loop.time() - self._moved_at >= _GROUPS_EVERY_SECONDS:
+                await self._move_groups()
         await self._settle(producer, 0)
 
     def _check_topics(self) -> None:
@@ -404,6 +425,12 @@ class Copying:
         for partition, count in piece.counts.items():
             self._counts[partition] += count
 
+    async def _move_groups(self) -> None:
+        """Has groups go on at the target where they are at the source, as far as that was copied."""
+        if self._groups is not None:
+            self._moved = await self._groups.move()
+            self._moved_at = self._loop.time()
+
     @property
     def _is_all_due(self) -> bool:
         """Whether all positions are to be committed, where nothing was sent too."""
@@ -481,6 +508,8 @@ class Copying:
         if self._path is None or self._saved == self._positions:
             return
         self._state.offsets |= {each.partition: offset for each, offset in self._positions.items()}
+        # A run without groups breaks off what is known of them: what it copies is in none of the runs.
+        self._state.runs = {} if self._groups is None else self._groups.document()
         self._state.write(self._path)
         self._saved = dict(self._positions)
 

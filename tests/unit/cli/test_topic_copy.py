@@ -35,6 +35,7 @@ def state(target: str = "t", source_id: str = "ab") -> CopyState:
         (("s", "t", "--replication-factor", "1"), "goes with --create"),
         (("s", "t", "--transactional", "x", "--state", "f"), "leave --state out"),
         (("s", "t", "--transactional", ""), "needs a name"),
+        (("s", "t", "--groups", "*", "--partitions", "key"), "leave --partitions out"),
         (("s", "t", "--rate", "0"), "0.0 is not in the range"),
         (("s", "t", "--rate", "nan"), "no number above 0"),
         (("s", "t", "--rate", "inf"), "no number above 0"),
