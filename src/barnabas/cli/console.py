@@ -28,6 +28,8 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
+    import ssl
+
     from barnabas.console.logins import User
     from barnabas.console.pipelines import ReadFiles
     from barnabas.kernel.real_host import RealHost
@@ -64,6 +66,13 @@ LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
     help="Who may log in: lines NAME:ROLE:HASH, which --new-login makes. Without it there is no login.",
 )
 @click.option(
+    "--tls-certificate",
+    type=click.Path(),
+    metavar="FILE",
+    help="Serve pages by TLS (https) with this certificate, and those between it and its authority, in PEM.",
+)
+@click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, in PEM.  [default: the same file]")
+@click.option(
     "--allow-changes",
     is_flag=True,
     help="Records can be written, moves of partitions cancelled, leaders elected, and configs set from the pages.",
@@ -97,6 +106,8 @@ def command(
     names: tuple[str, ...],
     no_login: bool,
     login_file: str | None,
+    tls_certificate: str | None,
+    tls_key: str | None,
     allow_changes: bool,
     pipeline_files: tuple[Path, ...],
     new_login: str | None,
@@ -115,15 +126,15 @@ def command(
         return
 
     async def body(host: RealHost) -> None:
-        from barnabas.console.access import is_loopback
         from barnabas.console.serve import serve
 
         users = None if login_file is None else _users(login_file)
-        if not is_loopback(address) and users is None:
+        if users is None:
             _refuse_address(address, no_login, allow_changes)
+        own_tls = _own_tls(tls_certificate, tls_key)
+        _warn_of_plain_passwords(address, is_plain=users is not None and own_tls is None)
         servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
-        logger = logging.getLogger("barnabas.console")
-        logger.setLevel(logging.ERROR)
+        logger = _logger()
         try:
             access = access_of_command()
         except ValueError as error:
@@ -142,6 +153,7 @@ def command(
                 names=names,
                 login=access.login,
                 tls=access.tls,
+                own_tls=own_tls,
                 users=users,
                 may_change=allow_changes,
                 on_change=_tell_of_change,
@@ -164,11 +176,21 @@ def command(
             await body(host)
         except (CommandError, click.ClickException) as error:
             if as_json:
-                said = error.format_message() if isinstance(error, click.ClickException) else str(error)
-                announce(json.dumps({"error": said}))
+                _announce_error(error)
             raise
 
     run_on_host(told, interrupted=ExitStatus.DONE)
+
+
+def _announce_error(error: CommandError | click.ClickException) -> None:
+    said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    announce(json.dumps({"error": said}))
+
+
+def _logger() -> logging.Logger:
+    logger = logging.getLogger("barnabas.console")
+    logger.setLevel(logging.ERROR)
+    return logger
 
 
 def _reader_of(paths: Sequence[Path]) -> ReadFiles | None:
@@ -181,7 +203,9 @@ def _reader_of(paths: Sequence[Path]) -> ReadFiles | None:
 
 def _refuse_address(address: str, no_login: bool, allow_changes: bool) -> None:
     """Without a login, others may see the cluster where that was asked for in so many words, and never change it."""
-    if no_login and not allow_changes:
+    from barnabas.console.access import is_loopback
+
+    if is_loopback(address) or (no_login and not allow_changes):
         return
     if no_login:
         raise CommandError(
@@ -194,6 +218,45 @@ def _refuse_address(address: str, no_login: bool, allow_changes: bool) -> None:
         "--no-login, and whoever comes sees the cluster and its records",
         ExitStatus.USAGE,
     )
+
+
+def _warn_of_plain_passwords(address: str, *, is_plain: bool) -> None:
+    from barnabas.console.access import is_loopback
+
+    if not is_plain or is_loopback(address):
+        return
+    click.echo(
+        f"barnabas console: others reach {address}, and passwords go there as they are typed: give --tls-certificate, "
+        "or let nobody but a proxy with TLS reach it",
+        err=True,
+    )
+
+
+def _own_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    """How pages are served; None for plainly. Raises CommandError."""
+    if certificate is None:
+        if key is not None:
+            raise click.UsageError("--tls-key goes with --tls-certificate")
+        return None
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    named = certificate if key is None else f"{certificate} and {key}"
+
+    def refuse() -> str:  # it would ask at the terminal
+        raise CommandError(
+            f"the key in {key or certificate} is encrypted: give one that is not, which only you may read"
+        )
+
+    try:
+        context.load_cert_chain(certificate, key, password=refuse)
+    except ssl.SSLError as error:
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        raise CommandError(f"{named}: no certificate and key in PEM that belong together: {reason}") from error
+    except OSError as error:
+        raise CommandError(f"{named}: {error.strerror or error}") from error
+    return context
 
 
 def _users(path: str) -> Mapping[str, User]:

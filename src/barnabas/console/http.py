@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Final, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
@@ -143,6 +143,22 @@ def with_form(request: Request, body: bytes) -> Request:
     return replace(request, form=dict(fields))
 
 
+class Tls(Protocol):
+    """Between a connection and its transport; each method raises OSError, and nothing can be said any more then."""
+
+    def received(self, data: bytes) -> tuple[bytes, bytes]:
+        """What the client says in these bytes, and what is to be sent at once."""
+        ...
+
+    def secured(self, data: bytes) -> bytes:
+        """The last bytes, as they are to be sent."""
+        ...
+
+    def to_send(self) -> bytes:
+        """What the client is to be told where `received` has raised."""
+        ...
+
+
 class HttpServer:
     """Listens, and has `answer` make the answers."""
 
@@ -153,11 +169,14 @@ class HttpServer:
         logger: logging.Logger,
         *,
         refuses_forms: bool = True,
+        make_tls: Callable[[], Tls] | None = None,
     ) -> None:
+        """With `make_tls`, called for each connection, nothing is answered that does not come by TLS."""
         self.loop = loop
         self.answer = answer
         self.refuses_forms = refuses_forms
         """Whether there is none to be taken: then none is read."""
+        self.make_tls = make_tls
         self.logger = logger
         self.connections: dict[_Connection, None] = {}
         self._server: asyncio.AbstractServer | None = None
@@ -197,6 +216,7 @@ class _Connection(asyncio.Protocol):
         self._form_begins_at = 0
         self._form_bytes = 0
         self._transport: asyncio.Transport | None = None
+        self._tls = None if server.make_tls is None else server.make_tls()
         self._timer: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
         self._is_over = False
@@ -217,8 +237,17 @@ class _Connection(asyncio.Protocol):
             self._answering.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_over:
+        if self._is_over or self._transport is None:
             return
+        if self._tls is not None:
+            try:
+                data, at_once = self._tls.received(data)
+            except OSError:
+                self._is_over = True
+                self._transport.write(self._tls.to_send())
+                self._transport.close()
+                return
+            self._transport.write(at_once)
         self._received += data
         try:
             request = self._parsed()
@@ -281,7 +310,12 @@ class _Connection(asyncio.Protocol):
             f"Content-Length: {len(response.body)}\r\n{_HEADERS}"
         )
         head += "".join(f"{name}: {value}\r\n" for name, value in response.headers) + "\r\n"
-        self._transport.write(head.encode("latin-1") + (response.body if has_body else b""))
+        sent = head.encode("latin-1") + (response.body if has_body else b"")
+        try:
+            self._transport.write(sent if self._tls is None else self._tls.secured(sent))
+        except OSError:
+            self._transport.abort()
+            return
         self._transport.close()
 
 

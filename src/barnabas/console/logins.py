@@ -151,9 +151,10 @@ class TooManyError(Exception):
 class Logins:
     """Takes logins, and knows the sessions that have begun."""
 
-    def __init__(self, host: Host, users: Mapping[str, User]) -> None:
-        """`users` are one or more, as `read_users` has them."""
+    def __init__(self, host: Host, users: Mapping[str, User], *, is_secure: bool = False) -> None:
+        """`users` are one or more, as `read_users` has them. Where pages are `is_secure`, so are the cookies."""
         self._host = host
+        self._is_secure = is_secure
         self._users = users
         # Cookies know no ports: consoles beside each other have others.
         self._cookie = f"barnabas-console-{host.entropy(4).hex()}"
@@ -218,8 +219,9 @@ class Logins:
 
     def cookie(self, session_id: str, request: Request) -> str:
         """The header that has a browser keep a session; "" has it forget."""
-        # Behind a proxy with TLS it is for TLS only.
-        secure = "; Secure" if request.headers.get("x-forwarded-proto", "").lower() == "https" else ""
+        # Behind a proxy with TLS it is for TLS only too.
+        is_secure = self._is_secure or request.headers.get("x-forwarded-proto", "").lower() == "https"
+        secure = "; Secure" if is_secure else ""
         age = int(SESSION_SECONDS_MAX) if session_id else 0
         return f"{self._cookie}={session_id}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age}{secure}"
 

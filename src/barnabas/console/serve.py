@@ -14,7 +14,7 @@ from barnabas.console.access import Access, Tokens
 from barnabas.console.app import App
 from barnabas.console.changes import Changes
 from barnabas.console.configs import ConfigReader
-from barnabas.console.http import HttpServer
+from barnabas.console.http import HttpServer, Tls
 from barnabas.console.logins import Logins, User
 from barnabas.console.pipelines import ReadFiles
 from barnabas.console.poller import Poller
@@ -40,6 +40,7 @@ async def serve(
     names: Iterable[str] = (),
     login: AnyLogin | None = None,
     tls: ssl.SSLContext | None = None,
+    own_tls: ssl.SSLContext | None = None,
     users: Mapping[str, User] | None = None,
     may_change: bool = False,
     on_change: Callable[[str], object] = lambda _: None,
@@ -51,11 +52,11 @@ async def serve(
     broker answers.
 
     `names` are further names that browsers may know it by; `login` is for brokers that want one, and `tls` for
-    those that are secured; `users` have to log in to the console, None lets in whoever reaches it. Where it
-    `may_change` the cluster, `on_change` is told of each change; `read_files` reads the files of pipelines that it
-    shows. With a higher `pace` brokers are asked so many times as often. Raises OSError where it cannot listen,
-    AuthenticationFailedError where the login is refused at the start, and ValueError for bootstrap servers that are
-    none.
+    those that are secured; with `own_tls` the pages come by TLS; `users` have to log in to the console, None lets in
+    whoever reaches it. Where it `may_change` the cluster, `on_change` is told of each change; `read_files` reads the
+    files of pipelines that it shows. With a higher `pace` brokers are asked so many times as often. Raises OSError
+    where it cannot listen, AuthenticationFailedError where the login is refused at the start, and ValueError for
+    bootstrap servers that are none.
     """
     servers = tuple(bootstrap_servers)
     settings = ClientSettings(
@@ -78,14 +79,16 @@ async def serve(
         configs,
         ", ".join(servers),
         changes=changes,
-        logins=None if users is None else Logins(host, users),
+        logins=None if users is None else Logins(host, users, is_secure=own_tls is not None),
     )
-    server = HttpServer(host.loop, app.answer, logger, refuses_forms=not may_change and users is None)
+    server = HttpServer(
+        host.loop, app.answer, logger, refuses_forms=not may_change and users is None, make_tls=_maker_of(own_tls)
+    )
     try:
         bound = await server.start(address, port)
         with contextlib.suppress(ClientTimeoutError):
             await client.start(_FIRST_ANSWER_MS)
-        on_ready(f"http://{_in_url(address)}:{bound}/")
+        on_ready(f"http{'' if own_tls is None else 's'}://{_in_url(address)}:{bound}/")
         await poller.run()
     finally:
         await server.stop()
@@ -94,6 +97,14 @@ async def serve(
         await configs.close()
         await poller.close()
         await client.close()
+
+
+def _maker_of(context: ssl.SSLContext | None) -> Callable[[], Tls] | None:
+    if context is None:
+        return None
+    from barnabas.console.tls import ServerTls  # and OpenSSL
+
+    return lambda: ServerTls(context)
 
 
 def _in_url(address: str) -> str:

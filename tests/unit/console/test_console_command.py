@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.console.logins import Role, read_users
+from tests.support.certificates import broker_certificate, shared_authority
 from tests.support.command_runs import run_barnabas
 from tests.support.ports import free_port
 
@@ -67,6 +70,38 @@ def test_a_file_of_logins_that_cannot_be_used(tmp_path: Path, text: str | None, 
     done = run_barnabas("console", "--port", "0", "--login-file", str(path))
     assert done.status == 1
     assert said in done.errors
+
+
+@pytest.mark.parametrize(("address", "is_plain", "warns"), [("0.0.0.0", True, True), ("0.0.0.0", False, False)])
+def test_pages_come_by_tls_and_passwords_without_it_are_warned_of(
+    tmp_path: Path, address: str, is_plain: bool, warns: bool
+) -> None:
+    logins = tmp_path / "logins"
+    logins.touch(mode=0o600)
+    logins.write_text(run_barnabas("console", "--new-login", "ada", stdin="correct horse\n").output)
+    certified = broker_certificate()
+    tls = () if is_plain else ("--tls-certificate", certified.certificate, "--tls-key", certified.key)
+    options = ("--host", address, "--port", "0", "--login-file", logins, "-b", f"127.0.0.1:{free_port()}", "--json")
+    command = [sys.executable, "-m", "barnabas.cli", "console", *map(str, (*options, *tls))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        url = json.loads(running.stdout.readline())["url"]
+        try:
+            context = ssl.create_default_context(cafile=str(shared_authority().certificate))
+            with urllib.request.urlopen(url.replace(address, "127.0.0.1"), timeout=30, context=context) as page:
+                assert page.status == 200
+                assert b"Password" in page.read()
+        finally:
+            running.terminate()
+            _, errors = running.communicate(timeout=30)
+    assert url.startswith("http://" if is_plain else "https://")
+    assert ("passwords go there as they are typed" in errors) == warns
+
+
+def test_a_key_without_a_certificate_is_refused() -> None:
+    done = run_barnabas("console", "--port", "0", "--tls-key", "key.pem")
+    assert done.status == 2
+    assert "--tls-key goes with --tls-certificate" in done.errors
 
 
 def test_a_port_that_is_taken() -> None:
