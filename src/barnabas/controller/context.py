@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 from barnabas.controller.controller_counts import ControllerCounts
 from barnabas.controller.leadership import LeaderAndIsr
@@ -277,10 +276,6 @@ class ControllerContext:
     def reassigned_partitions(self) -> tuple[TopicPartition, ...]:
         """The partitions that gain or lose replicas."""
         return tuple(self._reassigned)
-
-    def first_reassigned(self, limit: int) -> Iterator[TopicPartition]:
-        """Those of them that have been reassigned for longest, at most so many."""
-        return islice(self._reassigned, limit)
 
     def is_being_reassigned(self, partition: TopicPartition) -> bool:
         return partition in self._reassigned

@@ -109,7 +109,7 @@ class ControllerTraces(RecentTransitions):
                 "kafka.controller.epoch": self._epoch,
             }
             self._span("reassignment", self._reassignments.pop(partition), attributes, None)
-        for partition in context.first_reassigned(REASSIGNMENTS_MAX):
+        for partition in context.reassigned_partitions[:REASSIGNMENTS_MAX]:
             if len(self._reassignments) >= REASSIGNMENTS_MAX:
                 return
             self._reassignments.setdefault(partition, now)

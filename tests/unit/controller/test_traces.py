@@ -24,8 +24,9 @@ class Context:
     def is_being_reassigned(self, partition: TopicPartition) -> bool:
         return partition in self.reassigned
 
-    def first_reassigned(self, limit: int) -> list[TopicPartition]:
-        return list(self.reassigned)[:limit]
+    @property
+    def reassigned_partitions(self) -> tuple[TopicPartition, ...]:
+        return tuple(self.reassigned)
 
 
 class World:
