@@ -34,7 +34,7 @@ MORE_SECONDS: Final = 0.2
 """How much of its time a block is looked at further, when it has ended: what came last is to be seen."""
 SECONDS_APART_MAX: Final = 2.0
 """By how much the same story may be earlier or later."""
-BLOCKS: Final = {1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0, 8: 0, 9: 0}
+BLOCKS: Final = {1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0, 8: 0, 9: 0, 10: 0}
 """Which block of a chapter is drawn."""
 _CALLS: Final = "kill power_fail stop_broker start_broker pause resume partition heal settle".split()
 _CHAPTER: Final = re.compile(r"^## (\d+)\. (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -184,6 +184,11 @@ def watched(block: str, chapter: int, title: str) -> Story:
             watcher.called(self, f"produce {records}: acknowledged, offset {offsets[-1]}")
             return offsets
 
+        def run(self, function: Any, *arguments: Any, **options: Any) -> Any:
+            told = ", ".join(str(each) for each in arguments if isinstance(each, int))
+            watcher.called(self, f"{function.__name__} to brokers {told}")
+            return super().run(function, *arguments, **options)
+
         def reset_connections(self, one: Place, two: Place) -> int:
             watcher.called(self, "connections break, again and again")
             return super().reset_connections(one, two)
@@ -264,7 +269,7 @@ def differences(one: Story, other: Story) -> list[str]:
 
 
 def _told(calls: list[tuple[float, str]]) -> list[str]:
-    return [re.sub(r"\bbroker \d", "a broker", text) for _, text in calls]
+    return [re.sub(r"(?<=brokers )[\d, ]+|\bbroker \d", "a broker", text) for _, text in calls]
 
 
 def _parts(story: Story) -> list[list[str]]:
@@ -290,7 +295,7 @@ LOOKS: Final = {
     "out of sync": ("#f3d9a4", "2 2", "not in sync"),
     "paused": ("#c9c9c9", "3 3", "paused"),
     "down": ("#ffffff", "1 4", "down"),
-    "no replica": ("#f4f4f4", "", "no replica yet"),
+    "no replica": ("#f4f4f4", "", "has no replica"),
 }
 """Fill, dashes of the border, and name of what a broker is."""
 
