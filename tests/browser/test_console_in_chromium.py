@@ -219,7 +219,9 @@ def test_a_console_that_has_ended_is_told_of(cluster: KafkaCluster, chromium: Br
     chromium.wait_for("document.getElementById('lost').innerText.includes('does not answer')")
     assert "UTC" in chromium.text()
     assert chromium.complaints
-    assert all("ERR_CONNECTION_REFUSED" in each for each in chromium.complaints)
+    # Nothing else; a page that was being fetched when the console ended has its own words for it.
+    lost = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
+    assert [each for each in chromium.complaints if not any(reason in each for reason in lost)] == []
     chromium.go("about:blank")
 
 
