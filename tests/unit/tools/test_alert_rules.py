@@ -1,0 +1,104 @@
+"""The alerts of contrib/prometheus, as Prometheus' own promtool judges them: each fires when what it is about has
+lasted, not before, and not while all is well.
+
+promtool is in Debian's package `prometheus`; `.ci/nightly` puts it into .cache. A test says so where it is missing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+ALERTS: Final = ROOT / "contrib" / "prometheus" / "alerts.yml"
+PROMTOOL: Final = shutil.which("promtool") or shutil.which(str(ROOT / ".cache/prometheus/usr/bin/promtool"))
+RULES: Final[dict[str, dict[str, Any]]] = {
+    rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"] for rule in group["rules"]
+}
+_CONTROLLER: Final = "kafka_controller_kafkacontroller"
+_REPLICAS: Final = "kafka_server_replicamanager"
+CASES: Final = {
+    # The series, its samples while it is ill, and while it is well, one a minute: `0+5x60` is 0, 5, 10, ...
+    "BrokerDown": ("up", "0x60", "1x60"),
+    "NoController": (f"{_CONTROLLER}_activecontrollercount", "0x60", "1x60"),
+    "OfflinePartitions": (f"{_CONTROLLER}_offlinepartitionscount", "3x60", "0x60"),
+    "UnderMinIsr": (f"{_REPLICAS}_underminisrpartitioncount", "1x60", "0x60"),
+    "UnderReplicated": (f"{_REPLICAS}_underreplicatedpartitions", "1x60", "0x60"),
+    "LogDirectoryOffline": ("kafka_log_logmanager_offlinelogdirectorycount", "1x60", "0x60"),
+    "UncleanElection": ("kafka_controller_controllerstats_uncleanleaderelections_total", "0 1x60", "7x60"),
+    "SessionExpired": ("kafka_server_sessionexpirelistener_zookeeperexpires_total", "0 1x60", "7x60"),
+    "IsrFlapping": (f"{_REPLICAS}_isrshrinks_total", "0+5x60", "0+1x60"),
+    "FetchersFailed": ("kafka_server_replicafetchermanager_failedpartitionscount", "1x60", "0x60"),
+    "ControllerBehind": ("kafka_controller_controllereventmanager_eventqueuesize", "101x60", "100x60"),
+    "CleanerFailed": ("kafka_log_logcleanermanager_uncleanable_partitions_count", "1x60", "0x60"),
+    "LoopBusy": ("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "0.05x60", "0.4x60"),
+    "LongTurns": ("barnabas_kernel_eventloop_longturns_total", "0+30x60", "0+1x60"),
+    "OpenFiles": ("process_open_fds", "90x60", "50x60"),
+}
+LABELS: Final = 'job="barnabas",instance="broker-1:9102",what="Metadata"'
+WITHIN_MINUTES: Final = 30
+"""By then each of them fires: the longest waits for a quarter of an hour."""
+
+
+def minutes(text: str) -> int:
+    assert text.endswith("m")
+    return int(text[:-1])
+
+
+def test_each_alert_has_a_case() -> None:
+    assert CASES.keys() == RULES.keys()
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_takes_the_rules() -> None:
+    assert PROMTOOL is not None
+    done = subprocess.run(
+        [PROMTOOL, "check", "rules", str(ALERTS)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def fires(alert: str, samples: str, minute: int, folder: Path) -> bool:
+    """Whether an alert fires at a minute, with these samples of its series, by promtool."""
+    series = [{"series": f"{CASES[alert][0]}{{{LABELS}}}", "values": samples}]
+    if alert == "OpenFiles":
+        series.append({"series": f"process_max_fds{{{LABELS}}}", "values": "100x60"})
+    # How many fire, by name: what they are labelled with is not told again here.
+    expression = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)'
+    test = {
+        "rule_files": [str(ALERTS)],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": series,
+                "promql_expr_test": [
+                    {"expr": expression, "eval_time": f"{minute}m", "exp_samples": [{"labels": "{}", "value": 1}]}
+                ],
+            }
+        ],
+    }
+    file = folder / f"{alert}.yml"
+    file.write_text(yaml.safe_dump(test))
+    assert PROMTOOL is not None
+    done = subprocess.run(
+        [PROMTOOL, "test", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 or "got:" in said, said
+    return done.returncode == 0
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.parametrize("alert", CASES)
+def test_an_alert_fires_when_it_has_lasted_and_not_before_and_not_while_all_is_well(alert: str, tmp_path: Path) -> None:
+    _, ill, well = CASES[alert]
+    assert fires(alert, ill, WITHIN_MINUTES if "for" in RULES[alert] else 2, tmp_path)
+    assert not fires(alert, well, WITHIN_MINUTES, tmp_path)
+    if "for" in RULES[alert]:
+        assert not fires(alert, ill, minutes(RULES[alert]["for"]) - 1, tmp_path)
