@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +48,9 @@ def test_one_line_names_the_version(text: str) -> None:
 
 def test_finds_what_an_archive_lacks() -> None:
     assert missing(["top-1/a/b.py", "top-1/c.py"], ("a/b.py", "b.py", "d.py", "op-1/c.py")) == ["d.py", "op-1/c.py"]
+
+
+def test_pipx_runs_the_package_by_its_name() -> None:
+    """`pipx run barnabas up` takes the command that is called as the package is."""
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["name"] in project["scripts"]
