@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import json
 import re
 import sys
@@ -273,12 +274,16 @@ def _told(calls: list[tuple[float, str]]) -> list[str]:
 
 
 def _parts(story: Story) -> list[list[str]]:
-    """What each broker goes through, and what its log has in the end, without who is the controller."""
-    return sorted(
-        [*(said.replace(", controller", "") for _, _, said in lane.spans), *(said for _, said in lane.marks[-1:])]
-        for lane in story.lanes
-        if lane.spans
-    )
+    """What each broker goes through, and what its log has in the end, without who is the controller, and without what
+    is over soon: a broker that dies at once may have led, or not yet.
+    """
+    shortest = min(1.0, story.seconds / 4)
+    parts = []
+    for lane in story.lanes:
+        said = [what.replace(", controller", "") for start, end, what in lane.spans if end - start >= shortest]
+        if said:
+            parts.append([*(what for what, _ in itertools.groupby(said)), *(text for _, text in lane.marks[-1:])])
+    return sorted(parts)
 
 
 # The picture.

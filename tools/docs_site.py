@@ -72,7 +72,9 @@ def site_path(path: str) -> str:
         return PAGES[path]
     if path.rstrip("/") in {f"docs/{folder}" for folder in LISTS}:
         return f"{path.rstrip('/')}/index.md".removeprefix("docs/")
-    return path.removeprefix("docs/") if path.startswith("docs/") else f"repository/{path}"
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    return f"repository/{path}/index.md" if (ROOT / path).is_dir() else f"repository/{path}"
 
 
 def with_links_of_the_site(text: str, path: str, root: Path = ROOT) -> tuple[str, set[str]]:
@@ -138,6 +140,19 @@ def _pages_in(folder: str, root: Path) -> list[Path]:
     return sorted((root / "docs" / folder).glob("*.md"))
 
 
+def contents(folder: str, root: Path = ROOT) -> str:
+    """The page of a folder of the repository that is linked to: its files."""
+    rows = [f"- [{posixpath.basename(path)}]({posixpath.basename(path)})" for path in _files_of(folder, root)]
+    return f"# {folder}/\n\n" + "\n".join(rows) + "\n"
+
+
+def _files_of(path: str, root: Path) -> list[str]:
+    """The file itself, or those that are in a folder, but hidden ones."""
+    if not (root / path).is_dir():
+        return [path]
+    return sorted(f"{path}/{each.name}" for each in (root / path).iterdir() if each.is_file() and each.name[0] != ".")
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """MkDocs calls it: the folders' pages go into the menu."""
     root = Path(config.config_file_path).parent
@@ -155,7 +170,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """MkDocs calls it: pages with their links of the site, and what they link to."""
-    from mkdocs.structure.files import File
+    from mkdocs.structure.files import File, InclusionLevel
 
     root = Path(config.config_file_path).parent
     sources = {f"docs/{file.src_uri}": file.src_uri for file in files.documentation_pages()}
@@ -169,7 +184,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if _pages_in(folder, root):
             _put(files, File.generated(config, f"{folder}/index.md", content=listed(folder, root)))
     for path in sorted(wanted):
-        _put(files, File.generated(config, site_path(path), abs_src_path=str(root / path)))
+        if (root / path).is_dir():
+            page = File.generated(
+                config, site_path(path), content=contents(path, root), inclusion=InclusionLevel.NOT_IN_NAV
+            )
+            _put(files, page)
+    for path in sorted({each for found in wanted for each in _files_of(found, root)}):
+        _put(files, File.generated(config, f"repository/{path}", abs_src_path=str(root / path)))
     return files
 
 

@@ -25,6 +25,7 @@ DOCS = ROOT / "docs"
         ("docs/runbooks/open-files.md", "[a](../operating.md)", "[a](../operating.md)"),
         ("docs/runbooks/open-files.md", "[a](../../CONTRIBUTING.md)", "[a](../contributing.md)"),
         ("docs/pipelines.md", "[a](../demo/delays.yaml)", "[a](repository/demo/delays.yaml)"),
+        ("docs/pipelines.md", "[a](../contrib/systemd)", "[a](repository/contrib/systemd/index.md)"),
         ("docs/testing.md", "[a](#here) [b](https://example.com/docs/x.md)", "[a](#here) [b](https://example.com/docs/x.md)"),
         ("README.md", "`[a](docs/operating.md)` [b](docs/acls.md)", "`[a](docs/operating.md)` [b](acls.md)"),
         ("README.md", "```\n[a](docs/operating.md)\n```\n", "```\n[a](docs/operating.md)\n```\n"),
@@ -38,6 +39,12 @@ def test_a_link_of_the_repository_leads_to_the_same_on_the_site(path: str, link:
 def test_a_file_that_is_no_page_and_is_linked_is_put_on_the_site() -> None:
     _, wanted = docs_site.with_links_of_the_site("[a](../demo/delays.yaml) [b](testing.md)", "docs/pipelines.md")
     assert wanted == {"demo/delays.yaml"}
+
+
+def test_a_folder_that_is_linked_has_a_page_with_its_files() -> None:
+    text = docs_site.contents("contrib/systemd")
+    assert "(barnabas-broker.service)" in text
+    assert text.startswith("# contrib/systemd/\n")
 
 
 def test_every_page_is_in_a_menu_once() -> None:
