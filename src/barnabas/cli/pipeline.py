@@ -55,6 +55,18 @@ jars_option = click.option(
 )
 
 
+from_option = click.option(
+    "--from",
+    "first",
+    multiple=True,
+    metavar="WHERE",
+    help="Where to begin: earliest, latest, a time, or TOPIC:PARTITION=OFFSET, which may be repeated.",
+)
+to_option = click.option(
+    "--to", "last", multiple=True, metavar="WHERE", help="Where to end, as --from; up to it, without it."
+)
+
+
 @click.group(name="pipeline")
 def command() -> None:
     """Write, check, run and watch pipelines: topics, SQL and sinks in a YAML file, on Spark."""
@@ -198,22 +210,77 @@ def schema(is_of_tests: bool) -> None:
 @addresses_option
 @jars_option
 @json_option
+@from_option
+@to_option
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def run(
-    path: Path, once: bool, bootstrap: str, jars_directory: Path | None, as_json: bool, stop_with_parent: bool
+    path: Path,
+    once: bool,
+    bootstrap: str,
+    jars_directory: Path | None,
+    as_json: bool,
+    first: tuple[str, ...],
+    last: tuple[str, ...],
+    stop_with_parent: bool,
 ) -> None:
     """Run the pipeline in FILE, until Ctrl-C or with --once to the end of what is there.
 
     A run goes on where the last one ended, in whatever way. Ctrl-C lets it finish the present batch; Ctrl-C twice cuts
-    that short, and the next run does the batch again. --json prints a line for each batch.
+    that short, and the next run does the batch again. With --to it ends there; --from is for a first run. --json prints
+    a line for each batch.
     """
     if stop_with_parent:
         _end_with_input()
+    once = once or bool(last)
     with _exiting():
         summary = _run(
-            path, bootstrap, jars_directory, once=once, as_json=as_json, stores=once and not stop_with_parent
+            path,
+            bootstrap,
+            jars_directory,
+            once=once,
+            as_json=as_json,
+            stores=once and not stop_with_parent,
+            bounds=(first, last),
         )
     sys.exit(_status_of(summary, once))
+
+
+@command.command(name="backfill")
+@file_argument
+@from_option
+@to_option
+@click.option("--restart", is_flag=True, help="Forget what a backfill that has not ended has computed, and begin anew.")
+@click.option("--discard-old", is_flag=True, help="Only remove what the last backfill has replaced, for good.")
+@addresses_option
+@jars_option
+@json_option
+def backfill(
+    path: Path,
+    first: tuple[str, ...],
+    last: tuple[str, ...],
+    restart: bool,
+    discard_old: bool,
+    bootstrap: str,
+    jars_directory: Path | None,
+    as_json: bool,
+) -> None:
+    """Compute the pipeline in FILE again, beside its tables, and have the result take their place.
+
+    For a pipeline that was changed in a way that its state cannot go on with, or whose results were wrong. Runs of the
+    former one may go on until the end; it must be stopped then. The old tables and the old state are kept beside the
+    new ones until --discard-old. What was cut short is gone on with by the same command.
+    """
+    with _exiting():
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        from barnabas.cli.pipeline_backfill import BackfillPlan, run_backfill
+
+        plan = BackfillPlan(
+            path, bootstrap, jars_directory, first, last, as_json, checked_before_spark, stopping_on_signals
+        )
+        was_stopped = run_backfill(plan, restarts=restart, discards=discard_old)
+    sys.exit(ExitStatus.INTERRUPTED if was_stopped else ExitStatus.DONE)
 
 
 @command.command(name="table")
@@ -355,21 +422,29 @@ def _exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[No
 
 
 def _checked_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
-    """The pipeline, once all that can be known before Spark starts is right, and its brokers."""
-    from barnabas.client.admin import Admin
+    """The pipeline of a file, once all that can be known before Spark starts is right, and its brokers."""
     from barnabas.pipelines.advice import advice_on
-    from barnabas.pipelines.cluster_check import check_cluster
-    from barnabas.pipelines.cluster_identity import identity_of
-    from barnabas.pipelines.machine_check import check_directories
+    from barnabas.pipelines.backfill import refuse_half_replaced
     from barnabas.pipelines.reading import read_pipeline
     from barnabas.pipelines.spark_extra import require_spark_extra
-    from barnabas.pipelines.state_directory import StateDirectory
 
     require_spark_extra()
     pipeline = read_pipeline(path)
     bootstrap = bootstrap_of(pipeline, bootstrap)
     for line in advice_on(pipeline):
         say(f"warning: {line}")
+    refuse_half_replaced(pipeline)
+    return checked_before_spark(pipeline, bootstrap), bootstrap
+
+
+def checked_before_spark(pipeline: Pipeline, bootstrap: str) -> Pipeline:
+    """Sees that directories and topics of a pipeline are right."""
+    from barnabas.client.admin import Admin
+    from barnabas.pipelines.cluster_check import check_cluster
+    from barnabas.pipelines.cluster_identity import identity_of
+    from barnabas.pipelines.machine_check import check_directories
+    from barnabas.pipelines.state_directory import StateDirectory
+
     check_directories(pipeline)
 
     async def topics(client: Client) -> None:
@@ -379,19 +454,30 @@ def _checked_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
         StateDirectory(pipeline.state_directory).check_identity(pipeline, identity)
 
     ask_cluster_of(pipeline, bootstrap, topics)
-    return pipeline, bootstrap
+    return pipeline
 
 
 def _run(
-    path: Path, bootstrap: str, jars_directory: Path | None, *, once: bool, as_json: bool, stores: bool
+    path: Path,
+    bootstrap: str,
+    jars_directory: Path | None,
+    *,
+    once: bool,
+    as_json: bool,
+    stores: bool,
+    bounds: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
 ) -> RunSummary:
-    """Checks and runs the pipeline of a file; with `stores` Spark's classes are stored after a run that ends well."""
+    """Checks and runs the pipeline of a file; with `stores` Spark's classes are stored after a run that ends well.
+    `bounds` is what --from and --to say.
+    """
     pipeline, bootstrap = _checked_before_spark(path, bootstrap)
 
+    from barnabas.cli.pipeline_backfill import range_of_run
     from barnabas.cli.pipeline_progress import open_progress
     from barnabas.pipelines.runner import RunOptions, run_pipeline
 
-    options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores)
+    offsets = range_of_run(pipeline, bootstrap, *bounds) if any(bounds) else None
+    options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores, offsets=offsets)
     stop = threading.Event()
     with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
         summary = run_pipeline(pipeline, options, progress, stop)

@@ -106,6 +106,17 @@ class IcebergTable:
             adding = adding.option(f"snapshot-property.{name}", value)
         adding.append()
 
+    def replace(self, rows: DataFrame, partition_by: Sequence[str], writer: str, batch_id: int, told: str) -> None:
+        """Has the rows be all that the table has, with their columns, in one commit; what was before is a snapshot."""
+        from pyspark.sql import functions as F  # noqa: N812
+
+        writing = rows.writeTo(self.name).using("iceberg")
+        if partition_by:
+            writing = writing.partitionedBy(*(F.col(quoted_name(name)) for name in partition_by))
+        for name, value in _summary(writer, batch_id, told).items():
+            writing = writing.option(f"snapshot-property.{name}", value)
+        writing.createOrReplace()
+
     def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
         """MERGE has no options: Iceberg has properties of the commits of a thread."""
         return iceberg_commit_properties(session, _summary(writer, batch_id, told))

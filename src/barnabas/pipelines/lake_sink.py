@@ -351,8 +351,7 @@ class LakeWriter(SinkWriter):
     def _note_path(self) -> Path:
         if self._state is None:
             raise RuntimeError("the table was not recovered")
-        mark = hashlib.sha256(self._sink.target.encode()).hexdigest()[:16]
-        return self._state.table_notes / f"{mark}.json"
+        return note_path(self._state, self._sink.target)
 
     def _read_note(self) -> TableNote | None:
         path = self._note_path
@@ -383,6 +382,11 @@ class LakeWriter(SinkWriter):
             "mark": max(marks.batches.get(self._writer, -1), mark_min),
         }
         write_json(path, content)
+
+
+def note_path(state: StateDirectory, target: str) -> Path:
+    """Where a state notes what a table has, by the target of its sink."""
+    return state.table_notes / f"{hashlib.sha256(target.encode()).hexdigest()[:16]}.json"
 
 
 def _types(frame: DataFrame) -> dict[str, str]:

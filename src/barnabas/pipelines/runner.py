@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from barnabas.pipelines.backfill import refuse_half_replaced
+from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
 from barnabas.pipelines.cluster_access import access_of_pipeline, open_options, spark_access
 from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import jars_of
@@ -28,6 +30,7 @@ from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.lost_records import lost_records, refuse_lost_records
+from barnabas.pipelines.offset_ranges import OffsetRange
 from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, rows_with_order, streams_of
 from barnabas.pipelines.progress import (
     ProgressSink,
@@ -47,6 +50,7 @@ from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
 from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
+from barnabas.pipelines.table_count import Counting
 from barnabas.pipelines.topic_outboxes import QueryOutbox, opened_outboxes
 
 if TYPE_CHECKING:
@@ -68,7 +72,8 @@ class RunOptions:
     """How to run: brokers as `host:port,...`; `once` ends when what was there at the start is done.
 
     `jars_directory` has Spark's Kafka connector on machines that cannot fetch it. `notes_classes` as SparkOptions has
-    it.
+    it. `offsets` is the part of the topics that is read: then the run ends with it. Without `commits_offsets` the group
+    of the pipeline is left alone. `finish` is called with Spark when all is done.
     """
 
     bootstrap_servers: str
@@ -77,6 +82,9 @@ class RunOptions:
     notes_classes: bool = False
     access: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """How Spark comes in at the brokers: options of its connector. A run makes them of the pipeline's `cluster`."""
+    offsets: OffsetRange | None = None
+    commits_offsets: bool = True
+    finish: Callable[[SparkSession, StateDirectory], None] | None = None
 
 
 def run_pipeline(
@@ -176,6 +184,7 @@ def _taken_state(
     """Sees that state and tables are of this pipeline and this cluster, and has them ready for the run, with the
     outboxes of its queries.
     """
+    refuse_half_replaced(pipeline)
     identity = read_identity(pipeline, options.bootstrap_servers)
     state_id, warnings = state.take_definition(pipeline, identity)
     refuse_lost_records(pipeline, state, options.bootstrap_servers)
@@ -206,6 +215,8 @@ def _run_in(
     try:
         run.prepare()
         run.work(began)
+        if options.finish is not None and not stop.is_set():
+            options.finish(session, state)
     except RunStopped:
         pass  # before its first batch
     except PySparkException as error:
@@ -237,35 +248,12 @@ class _RunningQuery:
         self.has_told_of_refused = False
         self.worked_at = time.monotonic()
         self.ended_at: float | None = None
+        self.bounded: BoundedBatches | None = None
+        self.is_last_alone = False
 
     def works(self) -> None:
         """It has finished a batch, or has asked the brokers and found nothing new: failures count from here on."""
         self.restarts, self.worked_at = 0, time.monotonic()
-
-
-class _Counting:
-    """Has Spark read a frame on a thread of its own, so that a large table, or brokers that hang, hold nobody up.
-
-    The thread ends with the count, or with Spark's process.
-    """
-
-    def __init__(self, frame: DataFrame) -> None:
-        self.rows = 0
-        self.error: Exception | None = None
-        self._frame = frame
-        self._thread = threading.Thread(target=self._count, name="table", daemon=True)
-        self._thread.start()
-
-    def is_done(self, timeout_seconds: float) -> bool:
-        """Waits so long; then `rows`, or else `error`, has what came of it."""
-        self._thread.join(timeout_seconds)
-        return not self._thread.is_alive()
-
-    def _count(self) -> None:
-        try:
-            self.rows = self._frame.count()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the run tells of it
-            self.error = error
 
 
 class PipelineRun:
@@ -323,13 +311,16 @@ class PipelineRun:
                 streams_of(self._pipeline, view),
             )
             self._queries[view].offsets = self._state.finished_offsets(view)
+            self._queries[view].bounded = self._queries[view].writer.bounded
 
     def _batch_writer(self, query: Query) -> BatchWriter:
         view = query.from_view
         writers = writers_of(self._pipeline, query, self._kafka, self._outboxes.get(view))
         for writer in writers:
             writer.recover(rows_to_write(self._pipeline, self._session, query), self._state, self._state_id)
-        return BatchWriter(query, writers, self._state, self._stop, self._letter_writer(view))
+        ends = self._options.offsets.ends if self._options.offsets is not None else {}
+        bounded = BoundedBatches(self._state.checkpoint(view), ends) if ends else None
+        return BatchWriter(query, writers, self._state, self._stop, self._letter_writer(view), bounded)
 
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:
@@ -375,7 +366,8 @@ class PipelineRun:
     def _frame_of(self, source: Source) -> DataFrame:
         """The frame of a source. That of a table is kept by Spark once it is read, so that all batches see the same."""
         if source.read is ReadMode.STREAM:
-            return stream_frame(self._session, source, self._kafka)
+            starts = self._options.offsets.starts if self._options.offsets is not None else {}
+            return stream_frame(self._session, source, self._kafka, starts.get(source.topic))
         for known, kept in self._tables:
             if known is source:
                 return kept
@@ -386,7 +378,7 @@ class PipelineRun:
     def _read_table(self, source: Source, frame: DataFrame) -> None:
         began = time.monotonic()
         self._progress.said(f"reading topic {source.topic} as a table ...")
-        counting = _Counting(frame)
+        counting = Counting(frame)
         while not counting.is_done(_POLL_SECONDS):
             self._refuse_to_go_on()
         self._refuse_to_go_on()
@@ -413,7 +405,9 @@ class PipelineRun:
             .option("checkpointLocation", spark_path(self._state.checkpoint(view)))
             .foreachBatch(running.writer)
         )
-        if self._options.once:
+        if running.is_last_alone:
+            writer = writer.trigger(once=True)
+        elif self._options.once or running.bounded is not None:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms or 0} milliseconds")
@@ -467,6 +461,8 @@ class PipelineRun:
 
     def _commit(self, group: GroupOffsets) -> None:
         """Commits the offsets of each topic that every query which reads it has passed."""
+        if not self._options.commits_offsets:
+            return
         done: dict[str, dict[int, int]] = {}
         for source in {source.topic for source in self._pipeline.sources if source.read is ReadMode.STREAM}:
             readers = [running.offsets.get(source) for running in self._queries.values() if source in running.topics]
@@ -491,8 +487,8 @@ class PipelineRun:
         running = self._started(event.run_id)
         if running is None or running.is_done:
             return
-        if event.error is None or isinstance(running.writer.error, RunStopped):
-            running.is_done = True
+        if event.error is None or isinstance(running.writer.error, RunStopped | RangePassed):
+            self._end_or_cut(running)
             return
         if learn_unknown(self._pipeline, f"{event.error}\n{running.writer.error or ''}"):
             # The same batch again, read by the schema that is known now.
@@ -514,6 +510,22 @@ class PipelineRun:
             self._refuse_other_topics()
             refuse_lost_records(self._pipeline, self._state, self._options.bootstrap_servers)
         self._start(running)
+
+    def _end_or_cut(self, running: _RunningQuery) -> None:
+        """A query has ended well, or at the end of a range, which may lie within the batch that it was to do next."""
+        bounded, passed = running.bounded, isinstance(running.writer.error, RangePassed)
+        was_alone, running.is_last_alone = running.is_last_alone, False
+        done = self._state.batches_done(running.query.from_view)
+        if bounded is None or self._stop.is_set() or not (passed or was_alone):
+            running.is_done = True
+        elif passed:
+            running.is_last_alone = bounded.cut(done.begun)
+            running.is_done = not running.is_last_alone
+        else:
+            # What it has left of other partitions may take many batches more.
+            running.is_done = bounded.is_last(done.finished)
+        if not running.is_done:
+            self._start(running)
 
     def _failure(self, running: _RunningQuery, text: str) -> QueryFailure:
         """Why a query has failed: what its writer says itself, or else what Spark's words mean."""
@@ -568,6 +580,8 @@ class PipelineRun:
 
     def _what_runs(self) -> str:
         views = ", ".join(self._queries)
+        if self._options.offsets is not None and self._options.offsets.ends:
+            return f"{views}: to the end of the range"
         return f"{views}: once" if self._options.once else f"{views}: until stopped"
 
     @property

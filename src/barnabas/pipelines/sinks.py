@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
 from barnabas.pipelines.dead_letters import LetterWriter
 from barnabas.pipelines.definition import (
     Delivery,
@@ -88,7 +89,8 @@ def writers_of(
 class BatchWriter:
     """Writes each batch of one query to all its sinks: what Spark calls for a query, on a thread of its own.
 
-    Once `stop` is set it begins no batch. `error` is what the last call raised, as it was before Spark wrapped it.
+    Once `stop` is set, and beyond the end of `bounded`, it begins no batch. `error` is what the last call raised, as it
+    was before Spark wrapped it.
     """
 
     def __init__(
@@ -98,10 +100,12 @@ class BatchWriter:
         state: StateDirectory,
         stop: threading.Event,
         letters: LetterWriter | None = None,
+        bounded: BoundedBatches | None = None,
     ) -> None:
         self._query = query
         self._writers = tuple(writers)
         self._letters = letters
+        self.bounded = bounded
         self._state = state
         self._stop = stop
         self._synced_ns = 0
@@ -112,6 +116,8 @@ class BatchWriter:
         try:
             if self._stop.is_set():
                 raise RunStopped
+            if self.bounded is not None and self.bounded.passes(batch_id):
+                raise RangePassed
             if len(self._query.sinks) == 1:
                 self._write(frame, batch_id)
             else:

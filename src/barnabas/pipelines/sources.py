@@ -6,6 +6,7 @@ says; it never becomes a row of nulls, and never vanishes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -98,15 +99,21 @@ class KafkaOptions:
         }
 
 
-def stream_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> DataFrame:
-    """The records of a topic as they come. Reads nothing yet, and asks no broker."""
+def stream_frame(
+    session: SparkSession, source: Source, kafka: KafkaOptions, starts: Mapping[int, int] | None = None
+) -> DataFrame:
+    """The records of a topic as they come; a first run begins at `starts`, offsets by partition, where there are some.
+    Reads nothing yet, and asks no broker.
+    """
     options = {
         **kafka.reading,
         "subscribe": source.topic,
         "maxOffsetsPerTrigger": str(source.max_records_per_batch),
         "failOnDataLoss": "false" if source.allow_data_loss else "true",
     }
-    if source.starting.position is StartingPosition.TIMESTAMP:
+    if starts:
+        options["startingOffsets"] = json.dumps({source.topic: {str(each): at for each, at in starts.items()}})
+    elif source.starting.position is StartingPosition.TIMESTAMP:
         options["startingTimestamp"] = str(source.starting.timestamp_ms)
         # A partition without a record that new is read from its end.
         options["startingOffsetsByTimestampStrategy"] = "latest"

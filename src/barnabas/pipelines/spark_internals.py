@@ -119,6 +119,14 @@ def iceberg_history(session: SparkSession, name: str, until: str, count: int) ->
     return IcebergHistory(str(table.uuid().toString()), dict(table.properties()), found, is_whole)
 
 
+def iceberg_snapshot(session: SparkSession, name: str) -> int | None:
+    """The id of the newest snapshot of an Iceberg table; None before the first."""
+    table = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, name)  # noqa: SLF001
+    table.refresh()
+    snapshot = table.currentSnapshot()
+    return None if snapshot is None else int(snapshot.snapshotId())
+
+
 @contextlib.contextmanager
 def iceberg_commit_properties(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
     """Has commits of Iceberg in the block, on this thread, have these properties in the summary of their snapshot.

@@ -250,6 +250,22 @@ class StateDirectory:
             shutil.rmtree(self.table_notes, ignore_errors=True)
         return state_id, warnings
 
+    def definition(self) -> Mapping[str, Any]:
+        """What the checkpoints were made from; empty where that is not known."""
+        content = (_read_json(self._definition_path) or {}).get("definition")
+        return content if isinstance(content, dict) else {}
+
+    def state_id(self) -> str | None:
+        """The id of the state; None where there is none."""
+        content = _read_json(self._definition_path)
+        return None if content is None else str(content.get("id"))
+
+    def rename_targets(self, pipeline: Pipeline) -> None:
+        """Notes that the checkpoints are those of the pipeline, whose sinks had other names until now."""
+        content = _read_json(self._definition_path)
+        if content is not None:
+            write_json(self._definition_path, {**content, "definition": definition_of(pipeline)})
+
     def has_batches(self) -> bool:
         """Whether any batch was ever begun from this state."""
         return any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))

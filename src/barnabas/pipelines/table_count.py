@@ -1,0 +1,34 @@
+"""A table that is read by Spark while the run goes on with looking at what else happens."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Counting:
+    """Has Spark read a frame on a thread of its own, so that a large table, or brokers that hang, hold nobody up.
+
+    The thread ends with the count, or with Spark's process.
+    """
+
+    def __init__(self, frame: DataFrame) -> None:
+        self.rows = 0
+        self.error: Exception | None = None
+        self._frame = frame
+        self._thread = threading.Thread(target=self._count, name="table", daemon=True)
+        self._thread.start()
+
+    def is_done(self, timeout_seconds: float) -> bool:
+        """Waits so long; then `rows`, or else `error`, has what came of it."""
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _count(self) -> None:
+        try:
+            self.rows = self._frame.count()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the run tells of it
+            self.error = error
