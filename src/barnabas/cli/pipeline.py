@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -31,19 +29,15 @@ from barnabas.cli.connection import (
 )
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.pipeline_cluster import ask_cluster_of, bootstrap_of
+from barnabas.cli.pipeline_signals import end_with_input, interrupted_by_signals, stopping_on_signals
+from barnabas.cli.pipeline_spark_options import ClusterOptions, cluster_options, jars_line, submit_script
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from barnabas.client.client import Client
     from barnabas.pipelines.definition import Pipeline
     from barnabas.pipelines.progress import RunSummary
 
 DEFAULT_FILE: Final = "pipeline.yaml"
-_INPUT_BYTES: Final = 4_096
-_STOPPING_SIGNALS: Final = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
 
 file_argument = click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 jars_option = click.option(
@@ -212,6 +206,7 @@ def schema(is_of_tests: bool) -> None:
 @json_option
 @from_option
 @to_option
+@cluster_options
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def run(
     path: Path,
@@ -222,6 +217,7 @@ def run(
     first: tuple[str, ...],
     last: tuple[str, ...],
     stop_with_parent: bool,
+    cluster: ClusterOptions,
 ) -> None:
     """Run the pipeline in FILE, until Ctrl-C or with --once to the end of what is there.
 
@@ -230,7 +226,7 @@ def run(
     a line for each batch.
     """
     if stop_with_parent:
-        _end_with_input()
+        end_with_input()
     once = once or bool(last)
     with _exiting():
         summary = _run(
@@ -241,6 +237,7 @@ def run(
             as_json=as_json,
             stores=once and not stop_with_parent,
             bounds=(first, last),
+            cluster=cluster,
         )
     sys.exit(_status_of(summary, once))
 
@@ -254,6 +251,7 @@ def run(
 @addresses_option
 @jars_option
 @json_option
+@cluster_options
 def backfill(
     path: Path,
     first: tuple[str, ...],
@@ -263,6 +261,7 @@ def backfill(
     bootstrap: str,
     jars_directory: Path | None,
     as_json: bool,
+    cluster: ClusterOptions,
 ) -> None:
     """Compute the pipeline in FILE again, beside its tables, and have the result take their place.
 
@@ -277,7 +276,15 @@ def backfill(
         from barnabas.cli.pipeline_backfill import BackfillPlan, run_backfill
 
         plan = BackfillPlan(
-            path, bootstrap, jars_directory, first, last, as_json, checked_before_spark, stopping_on_signals
+            path,
+            bootstrap,
+            jars_directory,
+            first,
+            last,
+            as_json,
+            checked_before_spark,
+            stopping_on_signals,
+            cluster.cluster(),
         )
         was_stopped = run_backfill(plan, restarts=restart, discards=discard_old)
     sys.exit(ExitStatus.INTERRUPTED if was_stopped else ExitStatus.DONE)
@@ -316,6 +323,7 @@ def backfill(
 @addresses_option
 @jars_option
 @json_option
+@cluster_options
 def table(
     topic: str,
     table: str,
@@ -332,6 +340,7 @@ def table(
     bootstrap: str,
     jars_directory: Path | None,
     as_json: bool,
+    cluster: ClusterOptions,
 ) -> None:
     """Keep TABLE in step with TOPIC, until Ctrl-C or with --once to the end of what is there.
 
@@ -346,7 +355,7 @@ def table(
 
         source = SourceOptions(schema, schema_file, is_confluent=confluent, is_csv=is_csv, is_of_changes=is_of_changes)
         file = written_file(topic, table, kind, key, partition_by, source, path, bootstrap)
-        summary = _run(file, bootstrap, jars_directory, once=once, as_json=as_json, stores=once)
+        summary = _run(file, bootstrap, jars_directory, once=once, as_json=as_json, stores=once, cluster=cluster)
     sys.exit(_status_of(summary, once))
 
 
@@ -367,6 +376,22 @@ def infer(topic: str, path: Path, bootstrap: str) -> None:
 
         write_schema(topic, path, bootstrap)
     sys.exit(ExitStatus.DONE)
+
+
+@command.command(name="jars")
+@file_argument
+@jars_option
+def jars(path: Path, jars_directory: Path | None) -> None:
+    """Print the jars that the pipeline in FILE needs, as `spark-submit --jars` takes them."""
+    with _exiting():
+        click.echo(jars_line(path, jars_directory, say))
+    sys.exit(ExitStatus.DONE)
+
+
+@command.command(name="submit-script")
+def submitted() -> None:
+    """Print the path of the Python file that spark-submit is to start; its arguments are those of `pipeline`."""
+    click.echo(str(submit_script()))
 
 
 @command.command(name="status")
@@ -466,10 +491,14 @@ def _run(
     as_json: bool,
     stores: bool,
     bounds: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    cluster: ClusterOptions | None = None,
 ) -> RunSummary:
     """Checks and runs the pipeline of a file; with `stores` Spark's classes are stored after a run that ends well.
     `bounds` is what --from and --to say.
     """
+    from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER
+
+    place = LOCAL_CLUSTER if cluster is None else cluster.cluster()
     pipeline, bootstrap = _checked_before_spark(path, bootstrap)
 
     from barnabas.cli.pipeline_backfill import range_of_run
@@ -477,7 +506,7 @@ def _run(
     from barnabas.pipelines.runner import RunOptions, run_pipeline
 
     offsets = range_of_run(pipeline, bootstrap, *bounds) if any(bounds) else None
-    options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores, offsets=offsets)
+    options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores, offsets=offsets, cluster=place)
     stop = threading.Event()
     with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
         summary = run_pipeline(pipeline, options, progress, stop)
@@ -531,77 +560,6 @@ def _store_classes(pipeline: Pipeline, jars_directory: Path | None) -> None:
         java = find_java()
         with interrupted_by_signals():
             make_archive(archive_of(java, jars_of(pipeline, java, jars_directory, say)), classes, say)
-
-
-@contextlib.contextmanager
-def stopping_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP ask for an end in order at first, then interrupt, and then end the process at once.
-
-    Must be entered on the main thread. SIGHUP that is ignored (nohup) stays ignored.
-    """
-    asked = 0
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            stop.set()
-            # Python's own streams may be at a write of theirs just now.
-            os.write(2, b"\rstopping; Ctrl-C again cuts it short\n")
-        elif asked == 2:
-            _interrupt()
-        else:
-            os._exit(ExitStatus.INTERRUPTED)
-
-    with _handling_signals(handle):
-        yield
-
-
-@contextlib.contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP interrupt the block as Ctrl-C does, so that it leaves nothing behind."""
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        _interrupt()
-
-    with _handling_signals(handle):
-        yield
-
-
-def _interrupt() -> NoReturn:
-    """Ends what goes on. A call to Spark that is cut short is no error, which py4j would log with a traceback."""
-    logging.disable(logging.CRITICAL)
-    raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def _handling_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in _STOPPING_SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        logging.disable(logging.NOTSET)
-
-
-def _end_with_input() -> None:
-    """Ends this process at once when its standard input is over, which says that its parent is gone.
-
-    Nobody waits for the batch under way then, and brokers that the parent had started are gone too. What the run has
-    done is safe at any moment, and Spark's process ends with this one.
-    """
-
-    def read() -> None:
-        with contextlib.suppress(OSError):
-            while os.read(0, _INPUT_BYTES):
-                pass
-        os._exit(ExitStatus.INTERRUPTED)
-
-    threading.Thread(target=read, name="parent", daemon=True).start()
 
 
 def _status_of(summary: RunSummary, once: bool) -> ExitStatus:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from barnabas.pipelines.backfill import Backfill
     from barnabas.pipelines.definition import Pipeline
     from barnabas.pipelines.offset_ranges import OffsetRange
+    from barnabas.pipelines.spark_cluster import SparkCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class BackfillPlan:
     """Sees that directories and topics are right."""
     stopping: Callable[[threading.Event], AbstractContextManager[None]]
     """Has signals set the event."""
+    cluster: SparkCluster
 
 
 def range_of_run(pipeline: Pipeline, bootstrap: str, first: tuple[str, ...], last: tuple[str, ...]) -> OffsetRange:
@@ -89,6 +91,7 @@ def _was_stopped(plan: BackfillPlan, bootstrap: str, offsets: OffsetRange, backf
         offsets=offsets,
         commits_offsets=False,
         finish=backfill.commit_tables,
+        cluster=plan.cluster,
     )
     stop = threading.Event()
     with plan.stopping(stop), open_progress(plan.as_json, stop.set) as progress:

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.definition import DeltaSink, IcebergSink, NamedJar, Pipeline, SourceFormat, TopicSink
+from barnabas.pipelines.definition import (
+    DeltaSink,
+    IcebergSink,
+    NamedJar,
+    Pipeline,
+    PipelineError,
+    SourceFormat,
+    TopicSink,
+)
 from barnabas.pipelines.ivy import Module
 from barnabas.pipelines.jar_sets import SCALA_VERSION, JarSet, cache_root, cached_jars, resolve_jars
 from barnabas.pipelines.java import Java
@@ -32,6 +40,14 @@ _ORGANISATIONS_AT_HAND: Final = (
 )
 _DELTA_VERSION: Final = "4.0.0"
 _ICEBERG_VERSION: Final = "1.10.0"
+
+_CLASSES: Final = {
+    _CONNECTOR: "org.apache.spark.sql.kafka010.KafkaSourceProvider",
+    f"delta-spark_{SCALA_VERSION}": "io.delta.sql.DeltaSparkSessionExtension",
+    f"iceberg-spark-runtime-4.0_{SCALA_VERSION}": "org.apache.iceberg.spark.SparkCatalog",
+    f"spark-avro_{SCALA_VERSION}": "org.apache.spark.sql.avro.AvroFileFormat",
+}
+"""A class of each set of jars, by the artifact that has it."""
 
 DELTA: Final = JarSet(
     title=f"Delta Lake {_DELTA_VERSION}",
@@ -166,3 +182,16 @@ def _named_jars(
 
     found = (jar for each in pipelines for jar in named_jars(each, resolve))
     return tuple(dict.fromkeys(found))
+
+
+def refuse_missing_classes(pipeline: Pipeline, has: Callable[[str], bool]) -> None:
+    """Raises PipelineError where a Spark that was started by others lacks what the pipeline needs; `has` looks for a
+    class.
+    """
+    for needed in (kafka_connector(), *jar_sets_of(pipeline)):
+        missing = [_CLASSES[name] for name, _ in needed.jars if name in _CLASSES and not has(_CLASSES[name])]
+        if missing:
+            raise PipelineError(
+                f"spark-submit was not given {needed.title} ({missing[0]} is not there): add "
+                f'--jars "$(barnabas pipeline jars {pipeline.path})" before the script'
+            )

@@ -109,7 +109,7 @@ class JvmOptions:
     `log_directory` gets `spark.log` (warnings and errors, bounded) and `jvm.log` (what Java itself prints).
     `kept_open` are descriptors that the process inherits. `is_short`: it lives for a minute or so, and is not to spend
     its time on compiling code as fast as can be. `archive` has Spark's classes; where it is not there yet, they are
-    noted in the file `classes` beside the log if `notes_classes`.
+    noted in the file `classes` beside the log if `notes_classes`. `address` is where it listens.
     """
 
     java: Java
@@ -120,6 +120,7 @@ class JvmOptions:
     is_short: bool = False
     archive: ClassArchive | None = None
     notes_classes: bool = False
+    address: str = "127.0.0.1"
 
     @property
     def log_path(self) -> Path:
@@ -189,7 +190,7 @@ def _spawned(options: JvmOptions, log_settings: Path) -> subprocess.Popen[bytes]
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=options.scratch_directory,
-            env=_environment(options.connection_path),
+            env=_environment(options.connection_path, options.address),
             start_new_session=True,
             pass_fds=options.kept_open,
         )
@@ -233,7 +234,7 @@ def _command(options: JvmOptions, log_settings: Path) -> list[str]:
     ]
 
 
-def _environment(connection: Path) -> dict[str, str]:
+def _environment(connection: Path, address: str) -> dict[str, str]:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -242,7 +243,7 @@ def _environment(connection: Path) -> dict[str, str]:
     # Without a locale Java 17 would take every name of a file for ASCII.
     environment["LC_ALL"] = "C.UTF-8"
     environment["SPARK_HOME"] = str(pyspark_directory())
-    environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    environment["SPARK_LOCAL_IP"] = address
     # Workers of Python have our decoders also where they are not installed, as in a checkout.
     ours = Path(barnabas.__file__).resolve().parents[1]
     if ours.name != "site-packages":

@@ -15,7 +15,7 @@ from barnabas.pipelines.backfill import refuse_half_replaced
 from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
 from barnabas.pipelines.cluster_access import access_of_pipeline, open_options, spark_access
 from barnabas.pipelines.cluster_identity import read_identity
-from barnabas.pipelines.connector import jars_of
+from barnabas.pipelines.connector import jars_of, refuse_missing_classes
 from barnabas.pipelines.dead_letters import LetterWriter, letter_sources
 from barnabas.pipelines.definition import (
     Pipeline,
@@ -45,9 +45,12 @@ from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
 from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
 from barnabas.pipelines.session import SparkOptions, spark_session
+from barnabas.pipelines.shared_files import refuse_unshared_files
 from barnabas.pipelines.sinks import BatchWriter, held_tables, settings_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
+from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER, SparkCluster, is_submitted
 from barnabas.pipelines.spark_extra import pyspark_version
+from barnabas.pipelines.spark_internals import has_class
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
 from barnabas.pipelines.table_count import Counting
@@ -73,7 +76,7 @@ class RunOptions:
 
     `jars_directory` has Spark's Kafka connector on machines that cannot fetch it. `notes_classes` as SparkOptions has
     it. `offsets` is the part of the topics that is read: then the run ends with it. Without `commits_offsets` the group
-    of the pipeline is left alone. `finish` is called with Spark when all is done.
+    of the pipeline is left alone. `finish` is called with Spark when all is done. `cluster` is where Spark works.
     """
 
     bootstrap_servers: str
@@ -85,6 +88,7 @@ class RunOptions:
     offsets: OffsetRange | None = None
     commits_offsets: bool = True
     finish: Callable[[SparkSession, StateDirectory], None] | None = None
+    cluster: SparkCluster = LOCAL_CLUSTER
 
 
 def run_pipeline(
@@ -153,7 +157,7 @@ def _run(
         with _taken_state(pipeline, options, progress, stop, state) as outboxes, spark_access(pipeline) as access:
             options = replace(options, access=access.options)
             java = find_java()
-            jars = jars_of(pipeline, java, options.jars_directory, progress.said, stop)
+            jars = () if is_submitted() else jars_of(pipeline, java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
             kept_open = () if state.lock_descriptor is None else (state.lock_descriptor,)
             spark = SparkOptions(
@@ -164,9 +168,12 @@ def _run(
                 (*kept_open, *access.descriptors),
                 notes_classes=options.notes_classes,
                 settings=tuple(settings_of(pipeline).items()),
+                cluster=options.cluster,
             )
             progress.said(f"starting Spark {pyspark_version()} on Java {java.major_version} ...")
             with spark_session(spark, stop) as session:
+                if is_submitted():
+                    refuse_missing_classes(pipeline, lambda name: has_class(session, name))
                 return _run_in(session, pipeline, options, progress, stop, state, outboxes, began)
     except RunStopped:
         return _stopped(pipeline, began)
@@ -213,6 +220,8 @@ def _run_in(
     run = PipelineRun(pipeline, options, progress, stop, state, session, outboxes)
     log_path = state.log_directory / LOG_NAME
     try:
+        if is_submitted() or not options.cluster.is_local:
+            refuse_unshared_files(session, pipeline)
         run.prepare()
         run.work(began)
         if options.finish is not None and not stop.is_set():

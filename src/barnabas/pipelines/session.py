@@ -1,4 +1,4 @@
-"""One Spark session on this machine: all its cores, UTC, quiet, and nothing left behind.
+"""One Spark session whose driver is on this machine: UTC, quiet, and nothing left behind.
 
 with spark_session(SparkOptions(find_java(), jars, log_directory, "delays")) as session:
     session.sql("SELECT 1").show()
@@ -21,7 +21,8 @@ from barnabas.pipelines.class_archive import ArchiveUse, archive_of, archive_use
 from barnabas.pipelines.definition import Pipeline, PipelineError, SparkEndedError
 from barnabas.pipelines.file_secrets import spark_settings_of_file
 from barnabas.pipelines.java import Java
-from barnabas.pipelines.jvm import LOG_NAME, JvmOptions, running_jvm
+from barnabas.pipelines.jvm import AVRO_OPTIONS, LOG_NAME, JvmOptions, running_jvm
+from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER, SparkCluster, is_submitted, memory_bytes
 from barnabas.pipelines.spark_extra import pyspark_version
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _POLLING_DELAY_MS = 100
 _STOP_TIMEOUT_SECONDS = 10
 HIDDEN_NAMES = "(?i)secret|password|token|access[.]?key|credential|jaas|keystore[.]key"
 """Which settings and options Spark shows without their values, in logs, events and on its pages."""
+EXECUTOR_OPTIONS = (*AVRO_OPTIONS, "-Dfile.encoding=UTF-8", "-Duser.timezone=UTC")
+"""For Java on the machines of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ class SparkOptions:
 
     `kept_open` are descriptors that Spark's process is to have, such as that of a lock that lasts as long as it does.
     `is_short` is for what is done in a minute, as a check. With `notes_classes` a session without an archive of
-    classes notes them, for `make_archive`. `settings` are those of Spark that a pipeline needs or has.
+    classes notes them, for `make_archive`. `settings` are those of Spark that a pipeline needs or has, `cluster` is
+    where it works.
     """
 
     java: Java
@@ -57,6 +61,7 @@ class SparkOptions:
     is_short: bool = False
     notes_classes: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    cluster: SparkCluster = LOCAL_CLUSTER
 
     @property
     def log_path(self) -> Path:
@@ -72,15 +77,21 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
     RunStopped when `stop` is set before its process is there.
     """
     pyspark_version()
+    if is_submitted():
+        with submitted_session(options) as session:
+            yield session
+        return
+    memory = options.cluster.driver_memory
     jvm = JvmOptions(
         options.java,
         options.jars,
         options.log_directory,
-        driver_memory_bytes(),
+        driver_memory_bytes() if memory is None else memory_bytes(memory),
         options.kept_open,
         options.is_short,
         archive_of(options.java, options.jars),
         options.notes_classes and archive_use() is ArchiveUse.MAKE,
+        options.cluster.address,
     )
     try:
         jvm.log_directory.mkdir(parents=True, exist_ok=True)
@@ -97,15 +108,23 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
 def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, str]:
     """Every setting of Spark's that is not its default."""
     return {
+        **options.cluster.settings(_TASK_ATTEMPTS_MAX, options.jars, EXECUTOR_OPTIONS),
+        "spark.driver.bindAddress": options.cluster.address,
+        "spark.driver.host": options.cluster.address,
+        "spark.local.dir": str(scratch_directory),
+        **session_settings(options),
+        "spark.sql.warehouse.dir": str(scratch_directory / "warehouse"),
+        **dict(options.settings),
+    }
+
+
+def session_settings(options: SparkOptions) -> dict[str, str]:
+    """Those that do not depend on where Spark works, nor on this machine."""
+    return {
         "spark.app.name": f"barnabas pipeline {options.name}",
-        "spark.master": f"local[*, {_TASK_ATTEMPTS_MAX}]",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(scratch_directory),
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.warehouse.dir": str(scratch_directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         # Spark's 200 would cost a small query tens of seconds. State is kept in so many parts for good.
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
@@ -117,7 +136,6 @@ def spark_settings(options: SparkOptions, scratch_directory: Path) -> dict[str, 
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.redaction.regex": HIDDEN_NAMES,
         "spark.sql.redaction.options.regex": f"{HIDDEN_NAMES}|(?i)url",
-        **dict(options.settings),
     }
 
 
@@ -134,6 +152,35 @@ def apply_settings(session: SparkSession, pipeline: Pipeline) -> None:
             if session.sparkContext.getConf().get(name) != value:
                 message = f"{name} counts from the start of Spark, and this one was started without: start it again"
                 raise pipeline.error(message) from None
+
+
+@contextlib.contextmanager
+def submitted_session(options: SparkOptions) -> Iterator[SparkSession]:
+    """A session in the process that spark-submit has started: master, memory and jars are its own options' to say."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    _quieten_pyspark()
+    before = signal.getsignal(signal.SIGINT)
+    conf = SparkConf()
+    ours = {**session_settings(options), **dict(options.settings)}
+    for name, value in ours.items():
+        conf.setIfMissing(name, value)
+    given = conf.get("spark.executor.extraJavaOptions", "")
+    conf.set("spark.executor.extraJavaOptions", " ".join(filter(None, [*EXECUTOR_OPTIONS, given])))
+    try:
+        context = SparkContext(conf=conf)
+        java = context._jvm.java  # noqa: SLF001
+        for option in AVRO_OPTIONS:
+            java.lang.System.setProperty(*option.removeprefix("-D").split("=", 1))
+        session = SparkSession(context)
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @contextlib.contextmanager

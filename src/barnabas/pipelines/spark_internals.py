@@ -127,6 +127,17 @@ def iceberg_snapshot(session: SparkSession, name: str) -> int | None:
     return None if snapshot is None else int(snapshot.snapshotId())
 
 
+def has_class(session: SparkSession, name: str) -> bool:
+    """Whether Java finds a class, in Spark's own jars or in those that it was given."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)  # noqa: SLF001
+    except Py4JJavaError:
+        return False
+    return True
+
+
 @contextlib.contextmanager
 def iceberg_commit_properties(session: SparkSession, properties: Mapping[str, str]) -> Iterator[None]:
     """Has commits of Iceberg in the block, on this thread, have these properties in the summary of their snapshot.

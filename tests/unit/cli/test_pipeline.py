@@ -20,7 +20,8 @@ from click.testing import CliRunner, Result
 from barnabas.cli import pipeline as pipeline_command
 from barnabas.cli import pipeline_status
 from barnabas.cli.connection import BOOTSTRAP_VARIABLE, CommandError, ExitStatus
-from barnabas.cli.pipeline import command, stopping_on_signals
+from barnabas.cli.pipeline import command
+from barnabas.cli.pipeline_signals import stopping_on_signals
 from barnabas.pipelines.definition import PipelineError, PipelineUnreachableError
 from barnabas.pipelines.progress import RunSummary
 from barnabas.pipelines.reading import read_pipeline

@@ -1,0 +1,163 @@
+"""The same pipelines on a Spark standalone cluster: a master and two workers, processes of their own. An executor that
+is killed costs nothing; and the driver may be started by spark-submit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyarrow import dataset
+
+from barnabas.pipelines.spark_extra import pyspark_directory
+from tests.spark.pipeline_process import PipelineProcess
+from tests.support.spark_standalone import StandaloneCluster, standalone_cluster
+from tests.support.supervised_cluster import supervised_cluster
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.timeout(400)
+
+PARTITIONS = 2
+ROWS = 2_400
+CARRIERS = ("AA", "B6", "UA", "DL")
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        for made in admin.create_topics(
+            [NewTopic(name, PARTITIONS, 1) for name in ("flights", "copies", "sums")]
+        ).values():
+            made.result(30)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        for number in range(ROWS):
+            value = json.dumps({"id": number, "carrier": CARRIERS[number % len(CARRIERS)]})
+            producer.produce("flights", value, partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+        yield cluster.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with standalone_cluster(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
+
+
+def written(directory: Path, name: str, records: int) -> Path:
+    path = directory / f"{name}.yaml"
+    path.write_text(
+        f"""\
+name: {name}
+sources:
+  flights: {{topic: flights, schema: "id INT, carrier STRING", max_records_per_batch: {records}}}
+steps:
+  - {{name: sums, sql: "SELECT carrier, COUNT(*) AS flights, SUM(id) AS ids FROM flights GROUP BY carrier"}}
+sinks:
+  - {{topic: copies, from: flights}}
+  - {{parquet: copies, from: flights}}
+  - {{parquet: sums, from: sums, key: carrier}}
+spark: {{spark.sql.shuffle.partitions: 2}}
+"""
+    )
+    return path
+
+
+def test_an_executor_that_is_killed_costs_no_row_and_doubles_none(
+    brokers: str, standalone: StandaloneCluster, tmp_path: Path
+) -> None:
+    path = written(tmp_path, "killed", 800)
+    place = (
+        "--once",
+        "--master",
+        standalone.master,
+        "--executor-memory",
+        "512m",
+        "--executor-cores",
+        "1",
+        "--cores",
+        "2",
+    )
+    with PipelineProcess(path, brokers, *place) as run:
+        run.batches(1)
+        wait_until(lambda: len(standalone.executors()) == 2, "two executors", 60)
+        killed = standalone.kill_executor()
+        lines = run.finish()
+    assert lines[-1]["rows_in"] > 0
+    assert killed not in standalone.executors()
+    expected = Counter(range(ROWS))
+    assert Counter(row["id"] for row in rows_of(tmp_path / "copies")) == expected
+    assert Counter(json.loads(value)["id"] for value in committed(brokers, "copies")) == expected
+    assert sums_of(tmp_path / "sums") == sums()
+
+
+def test_spark_submit_runs_a_pipeline_as_it_is(brokers: str, standalone: StandaloneCluster, tmp_path: Path) -> None:
+    """Without its jars it is told what to give."""
+    path = written(tmp_path, "submitted", 500_000)
+    path.write_text(path.read_text().replace("  - {topic: copies, from: flights}\n", ""))
+    commands = [sys.executable, "-P", "-m", "barnabas.cli", "pipeline"]
+    script = subprocess.run([*commands, "submit-script"], capture_output=True, text=True, check=True).stdout.strip()
+    jars = subprocess.run([*commands, "jars", str(path)], capture_output=True, text=True, check=True).stdout.strip()
+    submit = [str(pyspark_directory() / "bin" / "spark-submit"), "--master", standalone.master]
+    options = ["--executor-memory", "512m", "--total-executor-cores", "2", "--conf", "spark.driver.host=127.0.0.1"]
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))},
+        "JAVA_HOME": str(standalone.java_home),
+        "SPARK_HOME": str(pyspark_directory()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    program = [script, "run", str(path), "--once", "--json", "--bootstrap-server", brokers]
+    alone = [submit[0], "--master", "local[1]"]
+    bare = subprocess.run([*alone, *program], capture_output=True, text=True, env=environment, check=False)
+    assert bare.returncode == 1
+    # spark-submit has what its program says in its output.
+    assert f'--jars "$(barnabas pipeline jars {path})"' in bare.stdout
+    done = subprocess.run(
+        [*submit, *options, "--jars", jars, *program], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-4_000:]
+    assert sums_of(tmp_path / "sums") == sums()
+    assert len(rows_of(tmp_path / "copies")) == ROWS
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = dataset.dataset(table, partitioning="hive").to_table().to_pylist()
+    return rows
+
+
+def sums() -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for number in range(ROWS):
+        count, ids = found.get(CARRIERS[number % len(CARRIERS)], (0, 0))
+        found[CARRIERS[number % len(CARRIERS)]] = (count + 1, ids + number)
+    return found
+
+
+def sums_of(table: Path) -> dict[str, tuple[int, int]]:
+    rows = sorted(rows_of(table), key=lambda row: int(row["batch_id"]))
+    return {row["carrier"]: (row["flights"], row["ids"]) for row in rows}
+
+
+def committed(brokers: str, topic: str) -> list[bytes]:
+    """All values, as a reader of committed records has them."""
+    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "counting", "isolation.level": "read_committed"})
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+    ends = {place.partition: consumer.get_watermark_offsets(place, 10)[1] for place in places}
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    found = []
+    while any(place.offset < ends[place.partition] for place in consumer.position(places)):
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    consumer.close()
+    return found
