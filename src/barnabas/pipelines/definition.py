@@ -209,7 +209,8 @@ class Step:
     """A view that one query makes of sources and earlier steps.
 
     `sql_line_starts` has, in order, (offset in `sql`, line of the file) of each place where a line of the file begins.
-    `reads` has the sources and steps that the query names, in the spelling of their own definition.
+    `reads` has the sources and steps that the query names, in the spelling of their own definition. Of rows that have
+    the same values in the columns of `deduplicate` only the first is one, for as long as the watermark's delay.
     """
 
     name: str
@@ -218,6 +219,8 @@ class Step:
     sql_line_starts: tuple[tuple[int, int], ...] = ()
     watermark: Watermark | None = None
     reads: tuple[str, ...] = ()
+    deduplicate: tuple[str, ...] = ()
+    deduplicate_line: int = 0
 
     def line_at(self, offset: int) -> int:
         """The file's line of an offset in `sql`. How YAML wrote the text matters: in a folded scalar many lines of the

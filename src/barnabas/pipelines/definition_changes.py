@@ -16,6 +16,7 @@ from barnabas.pipelines.query_parts import QueryParts, parts_of, renamed_query, 
 from barnabas.pipelines.sql_steps import SqlError, is_same_query, parse_query
 
 _SQL: Final = "sql"
+_DEDUPLICATE: Final = "deduplicate"
 Definition = Mapping[str, Any]
 
 
@@ -178,6 +179,11 @@ class _Looking:
             return
         if self._old.steps[old]["watermark"] != self._new.steps[new]["watermark"]:
             raise _RefusedError("step", new, f"step {new} was changed (watermark), and {grouped} forgets by it")
+        kept = [graph.steps[name].get(_DEDUPLICATE) for graph, name in ((self._old, old), (self._new, new))]
+        if any(kept):
+            aspect = _SQL if kept[0] == kept[1] else _DEDUPLICATE
+            what = f"step {new} was changed ({aspect}), and Spark keeps what it has let through"
+            raise _RefusedError("step", new, what)
         before, after = self._parts(self._old, old), self._parts(self._new, new)
         if before is None or after is None or before.rest != after.rest or place.is_of_several_streams:
             raise _RefusedError("step", new, f"step {new} was changed (sql), and Spark keeps state for {grouped}")
@@ -196,7 +202,7 @@ class _Looking:
 
     def _is_same_step(self, old: str, new: str) -> bool:
         before, after = self._old.steps[old], self._new.steps[new]
-        if before["watermark"] != after["watermark"]:
+        if any(before.get(key) != after.get(key) for key in ("watermark", _DEDUPLICATE)):
             return False
         return is_same_query(renamed_query(before[_SQL], self._renames), renamed_query(after[_SQL], {}))
 
@@ -225,7 +231,7 @@ class _Graph:
             tables, self._has_with[name] = tables_of(str(step[_SQL]))
             read = (names.get(view) for view in tables)
             self._reads[name] = tuple(view for view in read if view is not None and view != name)
-            self._aggregates[name] = query.aggregates
+            self._aggregates[name] = query.aggregates or bool(step.get(_DEDUPLICATE))
 
     def reads(self, name: str) -> tuple[str, ...]:
         """The views that a view reads itself, as often as it does."""
@@ -287,6 +293,8 @@ class _Place:
 
     def _takes_by_name(self, name: str) -> bool:
         parts = parts_of(self._graph.steps[name][_SQL])
+        if self._graph.steps[name].get(_DEDUPLICATE):
+            return False
         return self._graph.aggregates(name) and parts is not None and not parts.has_star and not parts.is_distinct
 
     def _passes_on(self, name: str) -> bool:
@@ -303,7 +311,8 @@ def _renames(old: _Graph, new: _Graph) -> dict[str, str]:
         sql = renamed_query(step[_SQL], found)
         for candidate in added:
             other = new.steps[candidate]
-            if other["watermark"] == step["watermark"] and is_same_query(sql, renamed_query(other[_SQL], {})):
+            is_alike = all(other.get(key) == step.get(key) for key in ("watermark", _DEDUPLICATE))
+            if is_alike and is_same_query(sql, renamed_query(other[_SQL], {})):
                 found[name] = candidate
                 added.remove(candidate)
                 break

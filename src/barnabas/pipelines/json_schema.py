@@ -195,6 +195,7 @@ def _step() -> Schema:
         "name": _text("The view's name in SQL.", reading.VIEW_NAME),
         "sql": _text("One query of Spark SQL over sources and earlier steps."),
         "watermark": _block("How late rows may be.", reading.WATERMARK_KEYS, watermark, ("column", "delay")),
+        "deduplicate": _columns("Columns by which a row is known: only the first is let through within the watermark."),
     }
     return _block("One query.", reading.STEP_KEYS, keys, ("name", "sql"))
 

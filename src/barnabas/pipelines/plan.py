@@ -31,13 +31,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_SESSIONS = "session window"
+
+
 class OutputMode(enum.Enum):
     """Which rows a query gives to its sinks with each batch; the value is Spark's name."""
 
     UPDATE = "update"
     """The rows that are new or have changed. So a bounded run has its last windows, which Append never lets go."""
     APPEND = "append"
-    """The rows that are new: for streams joined with streams, which Spark does in this mode alone."""
+    """The rows that are new: for streams joined with streams and for sessions, which Spark does in this mode alone. A
+    session is a row when the watermark has passed its end.
+    """
 
 
 def check_with_spark(pipeline: Pipeline, session: SparkSession) -> None:
@@ -91,7 +96,21 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
             except PySparkException as error:
                 message = f"step {step.name}, watermark: {spark_message(error)}"
                 raise pipeline.error(message, step.watermark.line) from error
+        if step.deduplicate:
+            frame = _deduplicated(pipeline, frame, step)
         frame.createOrReplaceTempView(step.name)
+
+
+def _deduplicated(pipeline: Pipeline, frame: DataFrame, step: Step) -> DataFrame:
+    names = {name.lower(): name for name in frame.columns}
+    for column in step.deduplicate:
+        if column.lower() not in names:
+            have = ", ".join(frame.columns)
+            message = f"{step.name} has no column {column} for deduplicate; it has {have}"
+            raise pipeline.error(message, step.deduplicate_line)
+    columns = [names[column.lower()] for column in step.deduplicate]
+    # Of rows without a watermark, such as samples, all are there at once.
+    return frame.dropDuplicatesWithinWatermark(columns) if frame.isStreaming else frame.dropDuplicates(columns)
 
 
 def rows_to_write(pipeline: Pipeline, session: SparkSession, query: Query) -> DataFrame:
@@ -139,7 +158,8 @@ def _output_mode(pipeline: Pipeline, session: SparkSession, query: Query) -> Out
     refusal = refusal_of_output_mode(session, frame, "Update")
     if refusal is None:
         return OutputMode.UPDATE
-    if refusal_of_output_mode(session, frame, "Append") is None and not aggregates_a_stream(frame):
+    of_sessions = _SESSIONS in refusal
+    if refusal_of_output_mode(session, frame, "Append") is None and (of_sessions or not aggregates_a_stream(frame)):
         return OutputMode.APPEND
     raise pipeline.error(
         f"{query.from_view} cannot run on a stream: {_plain(refusal)}", _blamed(pipeline, session, query)

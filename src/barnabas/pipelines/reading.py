@@ -40,7 +40,8 @@ DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
 STATE_ROOT: Final = ".barnabas"
 
 PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars", "cluster", "registry")
-STEP_KEYS: Final = ("name", "sql", "watermark")
+STEP_KEYS: Final = ("name", "sql", "watermark", "deduplicate")
+DEDUPLICATE_COLUMNS_MAX: Final = 50
 WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 
 SPARK_SETTINGS_MAX: Final = 100
@@ -161,6 +162,7 @@ def _step(
     reads = tuple(_view_read(section, name, sql, read.name, read.offset, views, later) for read in query.reads)
     is_stream = any(view.is_stream for view in reads)
     watermark = _watermark(section, name, query, is_stream) if "watermark" in section else None
+    deduplicate = _deduplicate(section, name, query) if "deduplicate" in section else ()
     _add_view(section, views, View(name.value, query.columns, is_stream), name.line)
     return Step(
         name=name.value,
@@ -169,6 +171,8 @@ def _step(
         sql_line_starts=sql.line_starts,
         watermark=watermark,
         reads=tuple(view.name for view in reads),
+        deduplicate=deduplicate,
+        deduplicate_line=section.keys.get("deduplicate", section.line),
     )
 
 
@@ -199,6 +203,16 @@ def _watermark(section: Section, step: Text, query: StepQuery, is_stream: bool) 
     delay_ms = _duration(watermark, "delay", 0, DELAY_MS_MAX)
     ahead_ms = _duration(watermark, "ahead", 0, DELAY_MS_MAX) if "ahead" in watermark else AHEAD_MS_DEFAULT
     return Watermark(column.value, delay_ms, column.line, ahead_ms)
+
+
+def _deduplicate(section: Section, step: Text, query: StepQuery) -> tuple[str, ...]:
+    if "watermark" not in section:
+        message = f"deduplicate needs the step's watermark: {step.value} would keep every row's columns for ever"
+        raise section.error(f"{message}; add `watermark: {{column: ..., delay: ...}}`", section.keys["deduplicate"])
+    columns = section.texts("deduplicate", DEDUPLICATE_COLUMNS_MAX)
+    for column in columns:
+        refuse_unknown_column(section, column, "deduplicate", query.columns, step.value)
+    return tuple(column.value for column in columns)
 
 
 def _add_view(section: Section, views: dict[str, View], view: View, line: int) -> None:

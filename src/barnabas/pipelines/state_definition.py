@@ -88,4 +88,5 @@ def _sink(sink: Sink) -> dict[str, Any]:
 
 def _step(step: Step) -> dict[str, Any]:
     late = None if step.watermark is None else {"column": step.watermark.column, "delay_ms": step.watermark.delay_ms}
-    return {_SQL: step.sql, "watermark": late}
+    content = {_SQL: step.sql, "watermark": late}
+    return {**content, "deduplicate": list(step.deduplicate)} if step.deduplicate else content
