@@ -27,6 +27,7 @@ class PipelineProcess:
         *arguments: str,
         environment: Mapping[str, str] | None = None,
         program: tuple[str, ...] = ("-m", "barnabas.cli"),
+        seconds_max: float = RUN_SECONDS_MAX,
     ) -> None:
         """`program` is how Python starts the command."""
         self._errors_path = path.with_suffix(".stderr")
@@ -40,7 +41,7 @@ class PipelineProcess:
                 text=True,
             )
         # A run that hangs ends its test by what it has said so far.
-        self._watch = threading.Timer(RUN_SECONDS_MAX, self._process.kill)
+        self._watch = threading.Timer(seconds_max, self._process.kill)
         self._watch.daemon = True
         self._watch.start()
 

@@ -65,7 +65,8 @@ def run_backfill(plan: BackfillPlan, *, restarts: bool, discards: bool) -> bool:
             say(f"removed {what}")
         return False
     if restarts:
-        backfill.restart()
+        for topic in backfill.restart():
+            say(f"warning: topic {topic} has what was computed so far; to have it once, delete it and create it again")
     beginning, end = parse_bound("--from", plan.first), parse_bound("--to", plan.last)
     offsets = backfill.begin(
         lambda: read_range(pipeline, bootstrap, beginning, end), has_range=bool(plan.first or plan.last)

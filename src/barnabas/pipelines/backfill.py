@@ -134,17 +134,23 @@ class Backfill:
         self._journal_path.unlink(missing_ok=True)
         return tuple(removed)
 
-    def restart(self) -> None:
-        """Removes what a backfill has computed. Raises PipelineError where it has begun to take a place."""
+    def restart(self) -> tuple[str, ...]:
+        """Removes what a backfill has computed; the topics that keep what it has written. Raises PipelineError where it
+        has begun to take a place.
+        """
         if self.phase in (Phase.COMMITTING, Phase.EXCHANGING):
             raise self.pipeline.error(
                 "the backfill is about to take its place: it can only be ended, without --restart"
             )
-        if self.phase is Phase.COMPUTING:
-            with StateDirectory(self.staged.state_directory).locked(self.staged):
-                for place in self._places():
-                    shutil.rmtree(_staged_path(place), ignore_errors=True)
-            self._journal_path.unlink(missing_ok=True)
+        if self.phase is not Phase.COMPUTING:
+            return ()
+        written = StateDirectory(self.staged.state_directory).has_batches()
+        topics = tuple(sink.topic for sink in self.staged.sinks if isinstance(sink, TopicSink) and written)
+        with StateDirectory(self.staged.state_directory).locked(self.staged):
+            for place in self._places():
+                shutil.rmtree(_staged_path(place), ignore_errors=True)
+        self._journal_path.unlink(missing_ok=True)
+        return topics
 
     # Inside.
 

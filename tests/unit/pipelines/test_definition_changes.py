@@ -155,3 +155,23 @@ def test_a_sink_may_be_added_where_its_query_has_not_run(tmp_path: Path) -> None
     back = changes_since(read_flights(tmp_path), definition_of(more))
     assert back.refused is not None
     assert back.refused[0] == f"sink parquet {tmp_path}/out/all was removed"
+
+
+def test_what_rows_are_let_through_once_by_is_no_detail(tmp_path: Path) -> None:
+    """Spark keeps what it has let through, so that the step must stay as it is."""
+    once = (
+        "    watermark: {column: time, delay: 1 hour}\n",
+        "    watermark: {column: time, delay: 1 hour}\n    deduplicate: carrier\n",
+    )
+    plain, state = read_flights(tmp_path, FLAT), definition_of(read_flights(tmp_path, FLAT, once))
+    assert changes_since(read_flights(tmp_path, FLAT, once), state).taken == ()
+    for other in (plain, read_flights(tmp_path, FLAT, (once[0], once[1].replace("carrier", "[carrier, time]")))):
+        refused = changes_since(other, state).refused
+        assert refused is not None
+        assert refused[0].startswith("step named was changed (deduplicate), and Spark keeps what it has let through")
+    filtered = read_flights(
+        tmp_path, FLAT, once, ("a.carrier = f.carrier\n", "a.carrier = f.carrier WHERE delay > 0\n")
+    )
+    refused = changes_since(filtered, state).refused
+    assert refused is not None
+    assert refused[0].startswith("step named was changed (sql)")
