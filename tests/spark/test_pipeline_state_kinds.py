@@ -30,8 +30,10 @@ steps:
     sql: |
       SELECT timed.id, timed.carrier, landed.at FROM timed
       JOIN landed ON timed.id = landed.id AND landed.at BETWEEN timed.time AND timed.time + INTERVAL 2 HOURS
+  - {name: states, sql: "SELECT id, time, carrier = 'AA' AND id = 2 AS gone FROM flights"}
 sinks:
   - {topic: once, from: once}
+  - {topic: states, from: states, key: id, delete: gone}
   - {topic: visits, from: visits, key: [carrier, began]}
   - {topic: both, from: both}
 """
@@ -54,6 +56,7 @@ tests:
         - {id: 1, time: 2013-01-01T05:00:00Z}
         - {id: 2, time: 2013-01-01T05:20:00Z}
         - {id: 3, time: 2013-01-01T10:00:00Z}
+      states: [{id: 1, time: 2013-01-01T05:40:00Z}, {id: 3, _value: '{"id":3,"time":"2013-01-01T10:00:00.000000Z"}'}]
       visits: [{carrier: AA, began: 2013-01-01T05:00:00Z, ended: 2013-01-01T06:10:00Z, flights: 3}]
       both: [{id: 1, at: 2013-01-01T05:50:00Z}, {id: 1, at: 2013-01-01T05:50:00Z}]
 """

@@ -87,9 +87,10 @@ class SinkOutput:
         newest: dict[str, list[WrittenRow]] = {}
         for row in self.rows:
             key = json.dumps([row.columns.get(name) for name in columns], default=str)
-            if isinstance(self.sink, KeyedSink) and row.columns.get(
+            is_deletion = isinstance(self.sink, KeyedSink) and row.columns.get(
                 names.get((self.sink.rows.delete or "").lower(), "")
-            ):
+            )
+            if is_deletion or (isinstance(self.sink, TopicSink) and row.value is None):
                 newest.pop(key, None)
                 continue
             kept = newest.get(key, [])
@@ -356,8 +357,9 @@ def _row(sink: Sink, batch: int, content: dict[str, Any]) -> WrittenRow:
     import decimal
 
     # Not to lose a digit of a DECIMAL; a DOUBLE is compared by its type.
-    columns = json.loads(content["value"], parse_float=decimal.Decimal)
-    return WrittenRow(batch, columns, content.get("key"), content["value"])
+    value = content["value"]
+    columns = json.loads(content["key"] if value is None else value, parse_float=decimal.Decimal)
+    return WrittenRow(batch, columns, content.get("key"), value)
 
 
 def _text(value: bytes | None) -> str | None:

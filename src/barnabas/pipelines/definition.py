@@ -233,7 +233,8 @@ class Step:
 class TopicSink:
     """Each new or changed row of `from_view` as a JSON record; its key is a JSON object of the `key` columns.
 
-    Without `key` columns the records have no key.
+    Without `key` columns the records have no key. A row for which the column `delete` is true is a record without a
+    value, and that column is in none.
     """
 
     topic: str
@@ -254,6 +255,8 @@ class TopicSink:
     """With framing: the id, where the file says it; or else `subject` and `registered` are there."""
     subject: str = ""
     registered: RegisteredSchema | None = field(default=None, repr=False, compare=False)
+    delete: str | None = None
+    delete_line: int = 0
 
     @property
     def target(self) -> str:

@@ -226,14 +226,16 @@ def _sink() -> Schema:
         "from": _text("The step, or source, whose rows are written."),
         "key": _columns("Columns by which the newest row is the result; of a topic the record's key."),
         "delivery": _choice("How often a row may be in the topic.", Delivery),
-        "delete": _text("A BOOLEAN column: rows for which it is true remove the row of their key."),
+        "delete": _text(
+            "A BOOLEAN column: rows for which it is true remove the row of their key; of a topic they are tombstones."
+        ),
         "newest_by": _columns("Columns by which the newest of several rows of a key in one batch is known."),
         "partition_by": _columns("Columns that the table is divided by when it is made."),
     }
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
     lake, base = sink_reading.LAKE_KEYS, (*sink_reading.JDBC_KEYS, *sink_reading.FORMAT_KEYS)
     forbidden = {
-        "topic": (*lake, *sink_reading.JDBC_KEYS),
+        "topic": (*(key for key in lake if key != "delete"), *sink_reading.JDBC_KEYS),
         "parquet": ("delivery", *lake, *base),
         "delta": ("delivery", *base),
         "iceberg": ("delivery", *base),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -24,7 +25,7 @@ from barnabas.client.errors import (
     TransactionFailedError,
 )
 from barnabas.client.group_coordinator import GroupCoordinator
-from barnabas.client.records import OffsetAndMetadata
+from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.retrying import is_retriable
 from barnabas.client.settings import ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
@@ -413,7 +414,7 @@ class QuerySender:
         return {part.topic: (await client.metadata.topic(part.topic, retry)).topic_id for part in batch.parts}
 
     async def _send_part(self, producer: TransactionalProducer, part: StagedRecords) -> None:
-        shape, fate = RecordShape(), _Fate()
+        shape = RecordShape()
         columns = part.columns()
         offload = (await self._senders.client()).host.offload
         # Read while what came before is sent; no more than that is held.
@@ -429,9 +430,32 @@ class QuerySender:
             if whole.largest_bytes > _RECORD_BYTES_MAX:
                 raise RecordTooLargeError(f"a record of {whole.largest_bytes} bytes is larger than any that is written")
             for chosen, those in places.items():
-                await producer.send_column(part.topic, whole.of(those), fate, chosen)
+                await self._send_records(producer, part.topic, whole, those, chosen, column)
             if self._batch_bytes == 1:
                 await producer.flush()  # a batch for each record takes far more memory than its bytes
+
+    async def _send_records(
+        self,
+        producer: TransactionalProducer,
+        topic: str,
+        whole: ValueColumn,
+        those: Sequence[int],
+        partition: int | None,
+        column: tuple[Sequence[bytes] | None, Sequence[bytes]],
+    ) -> None:
+        """Sends those of a column that are for one partition, in order; an empty one is a record without a value."""
+        keys, values = column
+        if keys is None or b"" not in values:
+            await producer.send_column(topic, whole.of(those), _Fate(), partition)
+            return
+        for is_deletion, alike in itertools.groupby(those, key=lambda place: not values[place]):
+            if not is_deletion:
+                await producer.send_column(topic, whole.of(list(alike)), _Fate(), partition)
+                continue
+            for place in alike:
+                sent = await producer.send(ProducerRecord(topic, None, keys[place], partition=partition))
+                # The transaction fails with it.
+                sent.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def _give_up_transaction(self, error: Exception) -> Exception:
         """Nothing of the transaction counts, unless it was committed: the next attempt asks for that.

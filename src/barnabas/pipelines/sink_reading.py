@@ -16,7 +16,9 @@ from barnabas.pipelines.definition import (
     OnError,
     ParquetSink,
     Pipeline,
+    PipelineError,
     Sink,
+    SourceFormat,
     TopicSink,
 )
 from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
@@ -67,7 +69,7 @@ def _sink(
         raise section.error(message, section.keys["delivery"])
     for name in LAKE_KEYS:
         of_kinds = {"delta", "iceberg"} if name == "partition_by" else {"delta", "iceberg", "jdbc"}
-        if name in section and kind not in of_kinds:
+        if name in section and kind not in of_kinds and (name, kind) != ("delete", "topic"):
             of = "Delta and Iceberg tables" if name == "partition_by" else "Delta and Iceberg tables, and databases"
             raise section.error(f"{name} is for {of}: remove it", section.keys[name])
     for name in JDBC_KEYS:
@@ -77,8 +79,11 @@ def _sink(
         if name in section and kind != "topic":
             raise section.error(f"{name} is for topics: remove it", section.keys[name])
     if kind == "topic":
-        sink = _topic_sink(section, view.name, from_line, key, key_line)
-        return formatted_sink(section, path, sink, has_registry=has_registry)
+        sink = _topic_sink(section, view, from_line, key, key_line)
+        formatted = formatted_sink(section, path, sink, has_registry=has_registry)
+        if sink.delete is not None and formatted.format is not SourceFormat.JSON:
+            raise section.error("delete of a topic is for JSON: remove it, or `format`", section.keys["delete"])
+        return formatted
     text = section.text(kind)
     if kind == "parquet":
         directory = directory_of(section, path, kind, text)
@@ -120,12 +125,33 @@ def _columns(section: Section, key: str, view: View) -> tuple[str, ...]:
     return tuple(column.value for column in columns)
 
 
-def _topic_sink(section: Section, view: str, from_line: int, key: tuple[str, ...], key_line: int) -> TopicSink:
+def _topic_sink(section: Section, view: View, from_line: int, key: tuple[str, ...], key_line: int) -> TopicSink:
     topic = topic_of(section)
     if topic.value in INTERNAL_TOPICS:
         raise section.error(f'"{topic.value}" is an internal topic: write to another', topic.line)
     delivery = choice_of(section, "delivery", Delivery) if "delivery" in section else Delivery.EXACTLY_ONCE
-    return TopicSink(topic.value, view, topic.line, from_line, key, key_line, delivery)
+    delete = _delete(section, view, key)
+    line = section.keys.get("delete", 0)
+    return TopicSink(
+        topic.value, view.name, topic.line, from_line, key, key_line, delivery, delete=delete, delete_line=line
+    )
+
+
+def _delete(section: Section, view: View, key: tuple[str, ...]) -> str | None:
+    if "delete" not in section:
+        return None
+    if not key:
+        raise _without_key(section, "delete")
+    column = section.text("delete")
+    refuse_unknown_column(section, column, "delete", view.columns, view.name)
+    if column.value.lower() in (name.lower() for name in key):
+        raise section.error(f'"{column.value}" cannot be both in the key and in delete', column.line)
+    return column.value
+
+
+def _without_key(section: Section, name: str) -> PipelineError:
+    message = f"{name} is for tables with a key: add `key`, the columns by which a row is known, or remove it"
+    return section.error(message, section.keys[name])
 
 
 def _jdbc_sink(
@@ -164,17 +190,9 @@ def _jdbc_sink(
 
 
 def _keyed_rows(section: Section, view: View, key: tuple[str, ...]) -> KeyedRows:
-    for name in ("delete", "newest_by"):
-        if name in section and not key:
-            message = f"{name} is for tables with a key: add `key`, the columns by which a row is known, or remove it"
-            raise section.error(message, section.keys[name])
-    delete = None
-    if "delete" in section:
-        column = section.text("delete")
-        refuse_unknown_column(section, column, "delete", view.columns, view.name)
-        if column.value.lower() in (name.lower() for name in key):
-            raise section.error(f'"{column.value}" cannot be both in the key and in delete', column.line)
-        delete = column.value
+    if "newest_by" in section and not key:
+        raise _without_key(section, "newest_by")
+    delete = _delete(section, view, key)
     return KeyedRows(
         delete,
         section.keys.get("delete", section.line),

@@ -81,8 +81,9 @@ def _sink(sink: Sink) -> dict[str, Any]:
     content: dict[str, Any] = {"from": sink.from_view, "key": list(sink.key)}
     if isinstance(sink, TopicSink) and sink.format is not SourceFormat.JSON:
         content |= {"format": sink.format.value, "framing": sink.framing.value, "message": sink.message}
-    if isinstance(sink, KeyedSink) and sink.rows.delete is not None:
-        content["delete"] = sink.rows.delete
+    delete = sink.rows.delete if isinstance(sink, KeyedSink) else getattr(sink, "delete", None)
+    if delete is not None:
+        content["delete"] = delete
     return content
 
 

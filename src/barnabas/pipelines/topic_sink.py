@@ -9,7 +9,7 @@ from barnabas.pipelines.definition import Pipeline, SourceFormat, TopicSink
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.spark_messages import spark_message
-from barnabas.pipelines.spark_schema import JSON_OPTIONS
+from barnabas.pipelines.spark_schema import JSON_OPTIONS, quoted_name
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import spark_path
 from barnabas.pipelines.topic_encoding import missing_and_strange, value_of_row
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
     """Rows as records of a topic: `value`, and `key` where the sink has one, both JSON objects of all their columns.
 
-    A TIMESTAMP has six digits of a second and its zone, which is Z; nulls are written.
+    A TIMESTAMP has six digits of a second and its zone, which is Z; nulls are written. A row that deletes has no value.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    columns = [F.to_json(F.struct("*"), JSON_OPTIONS).alias("value")]
+    deletes = (sink.delete or "").lower()
+    kept = [F.col(quoted_name(name)) for name in frame.columns if name.lower() != deletes]
+    value = F.to_json(F.struct(*kept), JSON_OPTIONS)
+    if sink.delete is not None:
+        value = F.when(~F.coalesce(F.col(quoted_name(sink.delete)), F.lit(False)), value)
+    columns = [value.alias("value")]
     if sink.key:
         names = {name.lower(): name for name in frame.columns}
         key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
@@ -50,12 +55,12 @@ def encoded_records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
 
 def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
     """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
-    no line breaks; other values are in base64.
+    no line breaks; other values are in base64. The line of a record without a value is empty.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     value = F.col("value") if sink.format is SourceFormat.JSON else F.translate(F.base64("value"), "\r\n", "")
-    columns = [F.col("key"), value] if sink.key else [value]
+    columns = [F.col("key"), F.coalesce(value, F.lit(""))] if sink.key else [value]
     lines = encoded_records_of(frame, sink).select(F.concat_ws("\n", *columns))
     lines.write.mode("overwrite").text(spark_path(directory))
 
@@ -70,7 +75,7 @@ class TopicWriter(SinkWriter):
         self._kafka = kafka
 
     def check_rows(self, session: SparkSession, frame: DataFrame) -> None:  # noqa: ARG002
-        """Sees that the rows can be written as JSON."""
+        """Sees that the rows can be written as JSON, and that `delete` is a BOOLEAN of theirs."""
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -84,6 +89,12 @@ class TopicWriter(SinkWriter):
             have = ", ".join(self._sink.fields)
             message = f"{self._sink.from_view} {what}; the schema's fields are {have}"
             raise self._pipeline.error(message, self._sink.from_line)
+        if self._sink.delete is not None:
+            kind = {name.lower(): kind for name, kind in frame.dtypes}.get(self._sink.delete.lower())
+            if kind != "boolean":
+                what = f"{kind.upper()}, and must be BOOLEAN" if kind else f"no column of {self._sink.from_view}"
+                message = f"delete: {self._sink.delete} is {what}: make it so in a step"
+                raise self._pipeline.error(message, self._sink.delete_line)
         try:
             frame.select(F.to_json(F.struct("*"))).schema  # noqa: B018  # has Spark analyse it
         except PySparkException as error:

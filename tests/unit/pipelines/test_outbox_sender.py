@@ -48,6 +48,22 @@ def test_batches_come_with_their_keys_to_the_partitions_of_javas_client(
     assert all(expected[key] == partition for partition, key, _ in found)
 
 
+def test_an_empty_value_is_a_record_without_one_in_its_place_among_those_of_its_key(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    outbox = outbox_of(pipeline, senders)
+    directory = outbox.staged.being_written(0, 0)
+    directory.mkdir(parents=True)
+    rows = [(b"k%d" % (number % 3), b"" if number % 4 == 0 else b"v%d" % number) for number in range(24)]
+    (directory / "part-0").write_bytes(b"".join(b"%s\n%s\n" % row for row in rows))
+    outbox.deliver(outbox.staged.publish(0, [(topic, True)]))
+    found: dict[bytes | None, list[bytes | None]] = {}
+    for _, key, value in committed(cluster, topic):
+        found.setdefault(key, []).append(value)
+    expected = {key: [value or None for each, value in rows if each == key] for key, _ in rows}
+    assert found == expected
+
+
 def test_records_without_keys_and_large_ones_come_too(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
 ) -> None:
