@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.pipelines.definition import (
     DeltaSink,
     IcebergSink,
+    JdbcSink,
     OnError,
     ParquetSink,
     Pipeline,
@@ -168,6 +169,11 @@ class Backfill:
             )
         before = self._state.definition()
         for sink in pipeline.sinks:
+            if isinstance(sink, JdbcSink):
+                message = "a table of a database is not replaced by a backfill: its names are the database's own"
+                raise pipeline.error(
+                    f"{message}; take this sink out, and give the table a pipeline of its own", sink.line
+                )
             if isinstance(sink, TopicSink) and sink.target in before.get("sinks", {}):
                 raise pipeline.error(
                     f"topic {sink.topic} cannot be replaced: no other topic can take its name, nor the places that "
@@ -306,7 +312,7 @@ def _staged(pipeline: Pipeline) -> Pipeline:
 
 
 def _staged_sink(sink: Sink) -> Sink:
-    if isinstance(sink, TopicSink):
+    if isinstance(sink, TopicSink | JdbcSink):
         return sink
     if isinstance(sink, IcebergSink) and sink.directory is None:
         return replace(sink, table=sink.table + _STAGED_TABLE)

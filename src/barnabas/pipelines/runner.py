@@ -155,7 +155,7 @@ def _run(
     began = time.monotonic()
     try:
         with _taken_state(pipeline, options, progress, stop, state) as outboxes, spark_access(pipeline) as access:
-            options = replace(options, access=access.options)
+            options = replace(options, access=access.options if options.cluster.is_here else open_options(pipeline))
             java = find_java()
             jars = () if is_submitted() else jars_of(pipeline, java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
@@ -220,7 +220,7 @@ def _run_in(
     run = PipelineRun(pipeline, options, progress, stop, state, session, outboxes)
     log_path = state.log_directory / LOG_NAME
     try:
-        if is_submitted() or not options.cluster.is_local:
+        if not options.cluster.is_here:
             refuse_unshared_files(session, pipeline)
         run.prepare()
         run.work(began)
@@ -531,7 +531,6 @@ class PipelineRun:
             running.is_last_alone = bounded.cut(done.begun)
             running.is_done = not running.is_last_alone
         else:
-            # What it has left of other partitions may take many batches more.
             running.is_done = bounded.is_last(done.finished)
         if not running.is_done:
             self._start(running)

@@ -46,6 +46,11 @@ class SparkCluster:
         return self.master.startswith("local")
 
     @property
+    def is_here(self) -> bool:
+        """Whether Spark is this process's own, with all its work: executors elsewhere have no files of this process."""
+        return self.is_local and not is_submitted()
+
+    @property
     def address(self) -> str:
         """By which the executors reach this machine: that of the way to the master, unless it is given."""
         if self.is_local:
