@@ -21,8 +21,8 @@ SIMULATIONS ?= tests/simulation
 FUZZ_SECONDS ?= 60
 # Not empty where `make simulate` comes next: its simulations are not run with the first seeds before.
 SIMULATES_NEXT ?=
-# Tests run in as many processes as there are cores; what measures time runs alone.
-TEST_PROCESSES ?= auto
+# Three processes for two cores, since a third of what tests take is waiting; what measures time runs alone.
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
 # Of test-interop, whole files of tests each; 0 is one after the other.
 INTEROP_PROCESSES ?= 0
 
