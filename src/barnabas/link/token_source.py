@@ -1,7 +1,8 @@
 """Tokens of OAUTHBEARER for our own logins: made here, read from a file, or fetched by client credentials (RFC 6749).
 
 As Apache Kafka's OAuthBearerLoginCallbackHandler (KIP-768) asks for them; a token is used for all connections until
-most of its life is over, and longer where no new one is to be had.
+most of its life is over, and longer where no new one is to be had: nobody whose token still holds waits long for
+another, since a connection that logs in again sends nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _OK: Final = (200, 201)
 _FINAL: Final = frozenset((400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 412, 413, 414, 415, 501, 505))
 """Answers after which Kafka asks no more."""
+_PATIENCE_SECONDS: Final = 1.0
+"""For a new token, while the one before still holds."""
 
 
 class _RefusedError(Exception):
@@ -42,6 +45,8 @@ class TokenSource:
         self._expiry_ms = 0
         self._refresh_at_ms = 0
         self._fetching: asyncio.Task[str] | None = None
+        self._patient_until = 0.0
+        """By the loop's time."""
 
     async def token(self) -> str:
         """A token that holds now. Raises AuthenticationFailedError where there is none for these credentials, and
@@ -50,11 +55,18 @@ class TokenSource:
         now_ms = self._host.clock.time_ms()
         if self._token and now_ms < self._refresh_at_ms:
             return self._token
-        if self._fetching is None:
-            self._fetching = self._host.loop.create_task(self._fetch(), name="token of OAUTHBEARER")
-            self._fetching.add_done_callback(self._fetched)
+        fetching = self._fetching
+        if fetching is None:
+            self._patient_until = self._host.loop.time() + _PATIENCE_SECONDS
+            fetching = self._fetching = self._host.loop.create_task(self._fetch(), name="token of OAUTHBEARER")
+            fetching.add_done_callback(self._fetched)
+        if self._token and now_ms < self._expiry_ms:
+            left_seconds = max(0.0, self._patient_until - self._host.loop.time())
+            await asyncio.wait([fetching], timeout=left_seconds)
+            if not fetching.done() and self._host.clock.time_ms() < self._expiry_ms:
+                return self._token
         try:
-            return await asyncio.shield(self._fetching)
+            return await asyncio.shield(fetching)
         except (AuthenticationFailedError, ConnectionLostError):
             if self._token and self._host.clock.time_ms() < self._expiry_ms:
                 return self._token

@@ -107,6 +107,25 @@ def test_an_endpoint_that_hangs_is_given_up() -> None:
         with_source(client_properties(provider) | QUICK | {"sasl.login.read.timeout.ms": "100"}, test)
 
 
+def test_nobody_waits_long_for_another_token_while_one_holds() -> None:
+    async def test(source: TokenSource, host: Host) -> None:
+        first = await source.token()
+        provider.lifetime_seconds += 1
+        provider.hangs.set()
+        source._refresh_at_ms = host.clock.time_ms()
+        began = host.loop.time()
+        assert await asyncio.gather(source.token(), source.token()) == [first, first]
+        assert await source.token() == first
+        assert 0.9 < host.loop.time() - began < 1.5
+        provider.hangs.clear()
+        fetching = source._fetching
+        assert fetching is not None
+        assert await fetching == await source.token() != first
+
+    with identity_provider() as provider:
+        with_source(client_properties(provider), test)
+
+
 def test_who_gives_up_waiting_takes_no_token_from_others() -> None:
     async def test(source: TokenSource, host: Host) -> None:
         provider.hangs.set()
