@@ -32,6 +32,7 @@ class HttpRequest:
     body: bytes | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     connect_seconds: float = 10.0
+    """For each address that the name has."""
     read_seconds: float = 10.0
     """How long the other end may be silent."""
     total_seconds: float = 30.0
@@ -49,30 +50,35 @@ class HttpAnswer:
 
 
 def request_http(request: HttpRequest) -> HttpAnswer:
-    """Blocks, a little longer than `total_seconds` at most. Raises HttpError."""
+    """Blocks, a little longer than `total_seconds` at most; how long the system looks for a name, it says itself.
+    Raises HttpError.
+    """
     import http.client
 
     parts = urlsplit(request.address)
-    host, port = parts.hostname or "", parts.port
+    host = parts.hostname or ""
     ends_at = time.monotonic() + request.total_seconds
+    context = _context(request) if parts.scheme == "https" else None
+    # Neither connects by itself: the socket is given to it. The port is told, or it would look for one in ::1.
     connection: http.client.HTTPConnection
-    watch: threading.Timer | None = None
-    if parts.scheme == "https":
-        import ssl
-
-        context = request.tls or ssl.create_default_context()
-        connection = http.client.HTTPSConnection(host, port, timeout=request.connect_seconds, context=context)
+    if context is None:
+        connection = http.client.HTTPConnection(host, parts.port or http.client.HTTP_PORT)
     else:
-        connection = http.client.HTTPConnection(host, port, timeout=request.connect_seconds)
+        connection = http.client.HTTPSConnection(host, parts.port or http.client.HTTPS_PORT, context=context)
+    watch: threading.Timer | None = None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.connect()
-        sock = connection.sock
+        sock = _connected(request, host, connection.port, ends_at)
+        connection.sock = sock
+        if context is not None:
+            sock = connection.sock = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
         sock.settimeout(min(request.read_seconds, request.total_seconds))
-        # Who sends a byte now and then is never silent.
-        watch = threading.Timer(request.total_seconds, _end, (sock,))
+        # Who sends a byte now and then is never silent, be it in the handshake of TLS.
+        watch = threading.Timer(max(0.0, ends_at - time.monotonic()), _end, (sock,))
         watch.daemon = True
         watch.start()
+        if context is not None:
+            sock.do_handshake()  # type: ignore[attr-defined]
         method = "GET" if request.body is None else "POST"
         connection.request(method, path, body=request.body, headers={"Accept": "application/json", **request.headers})
         answer = connection.getresponse()
@@ -94,6 +100,34 @@ def request_http(request: HttpRequest) -> HttpAnswer:
         if watch is not None:
             watch.cancel()
         connection.close()
+
+
+def _connected(request: HttpRequest, host: str, port: int, ends_at: float) -> socket.socket:
+    """To the first address of the host that answers. Raises OSError."""
+    failed: OSError | None = None
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM):
+        left_seconds = ends_at - time.monotonic()
+        if left_seconds <= 0:
+            break
+        sock: socket.socket | None = None
+        try:
+            sock = socket.socket(family, kind, protocol)
+            sock.settimeout(min(request.connect_seconds, left_seconds))
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            failed = error
+            if sock is not None:
+                sock.close()
+            continue
+        return sock
+    raise failed or TimeoutError("timed out")
+
+
+def _context(request: HttpRequest) -> ssl.SSLContext:
+    import ssl
+
+    return request.tls or ssl.create_default_context()
 
 
 def _end(sock: socket.socket) -> None:
