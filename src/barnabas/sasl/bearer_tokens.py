@@ -16,6 +16,10 @@ INVALID_TOKEN: Final = "invalid_token"  # noqa: S105 - a status
 INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 SECONDS_MAX: Final = 2**53 // 1000
 """The latest time that is taken, in seconds since 1970."""
+PRINCIPAL_BYTES_MAX: Final = 4096
+"""Of a principal's name in UTF-8. Kafka has no bound; a name has to find room in what others are told of it, as in the
+lists of delegation tokens.
+"""
 
 
 class TokenRefusedError(Exception):
@@ -64,6 +68,16 @@ def read_object(data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("no JSON object")  # noqa: TRY004 - a value, as all the others
     return found
+
+
+def check_principal(name: str) -> None:
+    """Raises TokenRefusedError for a name that no message can have: JSON has halves of surrogate pairs too."""
+    try:
+        size_bytes = len(name.encode())
+    except UnicodeEncodeError:
+        raise TokenRefusedError("the name of the principal is no text of Unicode") from None
+    if size_bytes > PRINCIPAL_BYTES_MAX:
+        raise TokenRefusedError(f"the name of the principal has more than {PRINCIPAL_BYTES_MAX} bytes")
 
 
 def seconds(claims: dict[str, Any], name: str) -> float | None:

@@ -99,7 +99,8 @@ class OAuthBearerServer:
         if first.authorization_id not in ("", token.principal):
             raise SaslAuthenticationError(
                 "Authentication failed: Client requested an authorization id"
-                f" ({first.authorization_id}) that is different from the token's principal name ({token.principal})"
+                f" ({first.authorization_id:.1000}) that is different from the token's principal name"
+                f" ({token.principal})"
             )
         self._token = token
         self._move(OAuthBearerServerEvent.TOKEN_TAKEN)

@@ -14,6 +14,7 @@ from barnabas.sasl.bearer_tokens import (
     SECONDS_MAX,
     BearerToken,
     TokenRefusedError,
+    check_principal,
     json_object,
     parts_of,
     read_object,
@@ -81,6 +82,7 @@ class SignedTokens:
         principal = (_text(claims, rules.subject_claim) or "").strip()
         if not principal:
             raise TokenRefusedError(f"the claim {rules.subject_claim} names nobody")
+        check_principal(principal)
         return BearerToken(principal, int(expiry) * 1000)
 
     def _signed_claims(self, text: str) -> dict[str, Any]:

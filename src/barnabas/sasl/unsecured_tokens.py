@@ -16,6 +16,7 @@ from barnabas.sasl.bearer_tokens import (
     INSUFFICIENT_SCOPE,
     BearerToken,
     TokenRefusedError,
+    check_principal,
     json_object,
     parts_of,
     seconds,
@@ -55,6 +56,7 @@ class UnsecuredTokens:
         now_ms = self._time_ms()
         if not isinstance(principal, str) or not principal.strip():
             raise TokenRefusedError(f"the claim {self._principal_claim} names nobody")
+        check_principal(principal)
         if expiry is None:
             raise TokenRefusedError("the token has no exp")
         if issued is not None and 1000 * issued > now_ms + self._skew_ms:

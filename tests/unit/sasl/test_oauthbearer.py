@@ -86,6 +86,9 @@ def test_a_client_is_not_who_its_token_does_not_name() -> None:
     with pytest.raises(SaslAuthenticationError, match=r"authorization id \(bob\) that is different .* \(alice\)"):
         end.respond(ClientFirst("good", "bob").encode())
     assert end.username is None
+    with pytest.raises(SaslAuthenticationError) as refusal:
+        server().respond(ClientFirst("good", "b" * 20_000).encode())
+    assert len(str(refusal.value)) < 2_000  # it finds room in any version of an answer
 
 
 @pytest.mark.parametrize(

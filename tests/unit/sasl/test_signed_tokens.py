@@ -141,6 +141,8 @@ def test_a_key_that_the_token_brings_is_not_looked_at() -> None:
         ({"aud": ["web", 5]}, "no audience"),
         ({"sub": None}, "names nobody"),
         ({"sub": " "}, "names nobody"),
+        ({"sub": "\udfff"}, "no text of Unicode"),
+        ({"sub": "a" * 4097}, "more than 4096 bytes"),
         ({"sub": 5}, "no text"),
         ({"scope": ["a", "a"]}, "scope twice"),
         ({"scope": [5]}, "cannot be read"),

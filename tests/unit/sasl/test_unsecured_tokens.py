@@ -40,6 +40,8 @@ def test_a_token_is_who_it_says_it_is() -> None:
         unsecured({"exp": NOW + 10}),
         unsecured(GOOD | {"sub": " "}),
         unsecured(GOOD | {"sub": 5}),
+        unsecured(GOOD | {"sub": "alice\ud800"}),
+        unsecured(GOOD | {"sub": "ä" * 2048 + "e"}),
         unsecured(GOOD | {"scope": 5}),
         unsecured(json.dumps(GOOD)[:-1] + ', "sub": "bob"}'),
         unsecured("[" * 10_000),
@@ -55,6 +57,10 @@ def test_others_are_refused(token: str) -> None:
     with pytest.raises(TokenRefusedError) as refusal:
         reader()(token)
     assert refusal.value.status == INVALID_TOKEN
+
+
+def test_a_long_name_is_taken() -> None:
+    assert reader()(unsecured(GOOD | {"sub": "ä" * 2048})).principal == "ä" * 2048
 
 
 def test_clocks_may_differ_by_what_is_allowed() -> None:
