@@ -93,8 +93,14 @@ class Export:
         FILES.fsync_directory(str(directory))
 
     def write_checkpoints(self, directory: Path) -> None:
-        """What makes a log directory of it. Raises OSError."""
-        ends = {TopicPartition(self.topic, number): each.next_offset for number, each in self.partitions.items()}
+        """What makes a log directory of it: partitions without records have no files, and no place there. Raises
+        OSError.
+        """
+        ends = {
+            TopicPartition(self.topic, number): each.next_offset
+            for number, each in self.partitions.items()
+            if each.records
+        }
         write_offsets(FILES, f"{directory}/{HIGH_WATERMARK_CHECKPOINT}", ends)
         gone = {each: end for each, end in ends.items() if self.partitions[each.partition].gaps}
         write_offsets(FILES, f"{directory}/{CLEANER_CHECKPOINT}", gone)

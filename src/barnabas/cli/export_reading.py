@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from barnabas.cli.export_files import FILES, Export, segments_of
 from barnabas.cli.output import printable
 from barnabas.cli.record_source import RecordReader
 from barnabas.client.records import ConsumerRecord
+from barnabas.kernel.host import Host, OffloadKind
 from barnabas.log.inspection.batch_inspection import Damage, inspect_batches, read_batch
 from barnabas.log.inspection.replica_comparison import audit_partition
 from barnabas.log.inspection.replica_reading import Replica
@@ -25,16 +26,36 @@ _PARTITIONS_AT_ONCE: Final = 32
 _RECORDS_PER_POLL: Final = 1_000
 
 
-def verify(directory: Path, export: Export) -> None:
-    """Reads all files once, so that nothing is written of an export that is damaged. Raises CommandError."""
+class _StoppedError(Exception):
+    """Nobody waits for the result any more."""
+
+
+async def verify(host: Host, directory: Path, export: Export) -> None:
+    """Reads all files once, so that nothing is written of an export that is damaged: off the loop, since it may take
+    long, and ends soon where it is cancelled. Raises CommandError.
+    """
+    is_wanted = True
+
+    def passed(_bytes: int) -> None:
+        if not is_wanted:
+            raise _StoppedError
+
+    try:
+        await host.offload(OffloadKind.DISK, lambda: _verify(directory, export, passed))
+    finally:
+        is_wanted = False
+
+
+def _verify(directory: Path, export: Export, passed: Callable[[int], None]) -> None:
     for number, exported in sorted(export.partitions.items()):
         partition = TopicPartition(export.topic, number)
-        end = exported.next_offset
+        end = exported.next_offset if exported.records else 0  # without records there is no file to say where it is
         replica = Replica("the export", FILES, tuple(segments_of(directory, partition)), end, end)
-        audit = audit_partition([replica], lambda _bytes: None)
+        audit = audit_partition([replica], passed)
         totals = audit.totals[0]
         fault = next(iter(audit.findings.kept), None)
-        if fault is None and exported.records and (totals.records, totals.end_offset) != (exported.records, end):
+        ends_elsewhere = exported.records > 0 and totals.end_offset != end
+        if fault is None and (ends_elsewhere or totals.records != exported.records):
             why = f"it has {totals.records} records up to {totals.end_offset}, and not {exported.records} up to {end}"
         elif fault is not None:
             why = f"{fault.detail}{'' if fault.path is None else f' ({fault.path}, byte {fault.position or 0})'}"

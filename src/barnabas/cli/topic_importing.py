@@ -41,7 +41,7 @@ async def import_topic(
     numbers = sorted(export.partitions) if plan.numbers is None else plan.numbers
     if missing := sorted(set(numbers) - set(export.partitions)):
         raise CommandError(f"{directory} has no partition {missing[0]}", ExitStatus.MISSING)
-    verify(directory, export)
+    await verify(client.host, directory, export)
     topic_id = "" if export.topic_id is None else bytes(Uuid.from_text(export.topic_id)).hex()
     state = CopyState(export.cluster_id, export.topic, topic_id, client.cluster.cluster_id, plan.target)
     path = None if plan.state_file is None else Path(plan.state_file)

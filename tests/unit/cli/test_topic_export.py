@@ -7,13 +7,15 @@ import errno
 import json
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas.cli import export_files
+from barnabas.cli import export_files, export_reading
 from barnabas.cli.audit_places import find_audited
 from barnabas.cli.audit_work import audit_one
 from barnabas.cli.connection import CommandError
@@ -28,6 +30,7 @@ from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ClientSettings
 from barnabas.client.transactional_producer import TransactionalProducer
+from barnabas.kernel.real_host import real_host
 from barnabas.testing import SimulatedCluster
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
@@ -224,6 +227,57 @@ def test_nothing_is_written_of_an_export_that_is_damaged(
     with pytest.raises(CommandError, match=r"the export is damaged: s-1: .*; nothing was written"):
         imported(cluster, tmp_path / "x")
     assert damage == "longer" or faults(tmp_path / "x")
+
+
+def test_a_partition_whose_records_are_all_deleted_is_no_damage(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    async def delete(client: Client) -> None:
+        async with Admin(client) as admin:
+            await admin.delete_records({TopicPartition("s", 1): 30})
+
+    asked(cluster, delete)
+    found = exported(cluster, tmp_path / "x")
+    assert (found.partitions[1].first_offset, found.partitions[1].records) == (30, 0)
+    assert not faults(tmp_path / "x")
+    imported(cluster, tmp_path / "x")
+    assert all_of(cluster, "t") == all_of(cluster, "s")
+
+
+def test_records_that_the_export_does_not_tell_of_are_damage(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    exported(cluster, tmp_path / "x", first=AtOffset(5), last=AtOffset(5))
+    exported(cluster, tmp_path / "y")
+    (tmp_path / "x" / "s-1" / f"{0:020d}.log").write_bytes((tmp_path / "y" / "s-1" / f"{0:020d}.log").read_bytes())
+    with pytest.raises(CommandError, match=r"s-1: it has 30 records up to 30, and not 0 up to 0; nothing"):
+        imported(cluster, tmp_path / "x")
+
+
+def test_files_are_read_off_the_loop_and_ctrl_c_ends_that(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = exported(cluster, tmp_path / "x")
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(_replicas: object, passed: Callable[[int], None]) -> None:
+        begun.set()
+        try:
+            while True:
+                passed(1)
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(export_reading, "audit_partition", endless)
+
+    async def main() -> None:
+        async with real_host("client", asyncio.get_running_loop()) as host:
+            reading = host.loop.create_task(export_reading.verify(host, tmp_path / "x", found))
+            while not begun.is_set():
+                await asyncio.sleep(0.001)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+
+    asyncio.run(main())
+    assert ended.wait(5)
 
 
 def test_files_that_are_no_export_are_refused(cluster: SimulatedCluster, tmp_path: Path) -> None:
