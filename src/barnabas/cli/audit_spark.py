@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 def audit_on_spark(partitions: Sequence[Audited], master: str, *, compares: bool) -> list[Result]:
     """Starts a session at `master`, or takes that of spark-submit. Raises CommandError."""
+    if not partitions:
+        return []  # only small files that make no sense, which are told of; Spark refuses a job without tasks
     try:
         require_spark_extra()
         os.environ.setdefault("JAVA_HOME", str(find_java().executable.parent.parent))

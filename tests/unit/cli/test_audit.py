@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from barnabas.cli.audit import command
 from barnabas.cli.audit_places import find_audited
+from barnabas.cli.audit_spark import audit_on_spark
 from barnabas.cli.audit_work import audit_one
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
@@ -171,6 +172,10 @@ def test_places_that_are_none_are_refused(tmp_path: Path, brokers: list[Path]) -
     assert audit(brokers[0] / "meta.properties").exit_code == 1
     assert audit("nothing://bucket").exit_code == 1
     assert audit().exit_code == 2
+
+
+def test_without_partitions_no_spark_is_asked() -> None:
+    assert audit_on_spark([], "spark://nowhere:1", compares=True) == []
 
 
 def test_copies_in_remote_storage_are_held_against_the_brokers_logs(brokers: list[Path], tmp_path: Path) -> None:
