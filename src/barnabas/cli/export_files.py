@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.output import printable
+from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.directories.checkpoints import write_offsets
@@ -164,9 +165,19 @@ class PartitionWriter:
         self._base_offset = 0
         self._size_bytes = 0
         self.written_bytes = 0
+        self._is_wanted = True
+        """Until what is there was counted, or nobody waits for that any more."""
 
-    def recover(self, directory: Path) -> None:
-        """Counts what is there, and cuts off what is torn. Raises OSError, and CommandError for other damage."""
+    async def recover(self, host: Host, directory: Path) -> None:
+        """Counts what is there, and cuts off what is torn: off the loop, since all is read. Raises OSError, and
+        CommandError for other damage.
+        """
+        try:
+            await host.offload(OffloadKind.DISK, self._recover, directory)
+        finally:
+            self._is_wanted = False
+
+    def _recover(self, directory: Path) -> None:
         self.exported.records = self.exported.gaps = 0
         self.exported.next_offset = self.exported.first_offset
         segments = segments_of(directory, self._partition)
@@ -183,6 +194,8 @@ class PartitionWriter:
         try:
             position = 0
             for found in inspect_batches(FILES, descriptor):
+                if not self._is_wanted:
+                    raise CommandError("nobody waits for this any more")
                 if isinstance(found, Damage) or found.fault is not None:
                     if not is_last:
                         raise CommandError(f"{segment.path} is damaged at byte {position}: export to another directory")

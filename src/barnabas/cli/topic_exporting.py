@@ -126,7 +126,7 @@ class _Exporting:
         for each in partitions:
             exported = self._export.partitions[each.partition]
             writers[each] = PartitionWriter(self._plan.directory, each, exported, self._compression)
-            writers[each].recover(self._plan.directory)
+            await writers[each].recover(self._client.host, self._plan.directory)
         starts = {each: writer.exported.next_offset for each, writer in writers.items()}
         async with Admin(self._client) as admin:
             check_not_deleted(dict(starts), await find_bounds(admin, partitions), skips_deleted=False)

@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from barnabas.cli import export_files, export_reading
 from barnabas.cli.audit_places import find_audited
 from barnabas.cli.audit_work import audit_one
 from barnabas.cli.connection import CommandError
-from barnabas.cli.export_files import Export, read_export
+from barnabas.cli.export_files import Export, PartitionWriter, read_export
 from barnabas.cli.starts import AtOffset, Edge
 from barnabas.cli.topic_copying import Plan
 from barnabas.cli.topic_exporting import ExportPlan, export
@@ -30,8 +30,11 @@ from barnabas.client.producer import Producer
 from barnabas.client.records import ProducerRecord
 from barnabas.client.settings import ClientSettings
 from barnabas.client.transactional_producer import TransactionalProducer
-from barnabas.kernel.real_host import real_host
+from barnabas.kernel.real_files import RealFiles
+from barnabas.kernel.real_host import RealHost, real_host
+from barnabas.log.inspection.batch_inspection import Damage, inspect_batches
 from barnabas.testing import SimulatedCluster
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
 
@@ -267,17 +270,49 @@ def test_files_are_read_off_the_loop_and_ctrl_c_ends_that(
 
     monkeypatch.setattr(export_reading, "audit_partition", endless)
 
+    stopped_when(begun, lambda host: export_reading.verify(host, tmp_path / "x", found))
+    assert ended.wait(5)
+
+
+def test_what_is_there_already_is_counted_off_the_loop_and_ctrl_c_ends_that(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = exported(cluster, tmp_path / "x")
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(_files: object, _descriptor: int) -> Iterator[Damage]:
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.001)
+                yield batch
+        finally:
+            ended.set()
+
+    path = tmp_path / "x" / "s-0" / f"{0:020d}.log"
+    with path.open("rb") as opened:
+        batch: Any = next(inspect_batches(RealFiles(), opened.fileno()))
+    monkeypatch.setattr(export_files, "inspect_batches", endless)
+    writer = PartitionWriter(
+        tmp_path / "x", TopicPartition("s", 0), found.partitions[0], Compression(CompressionType.NONE)
+    )
+    stopped_when(begun, lambda host: writer.recover(host, tmp_path / "x"))
+    assert ended.wait(5)
+
+
+def stopped_when(begun: threading.Event, work: Callable[[RealHost], Coroutine[Any, Any, None]]) -> None:
+    """Runs the work, and cancels it when it has begun."""
+
     async def main() -> None:
         async with real_host("client", asyncio.get_running_loop()) as host:
-            reading = host.loop.create_task(export_reading.verify(host, tmp_path / "x", found))
+            working = host.loop.create_task(work(host))
             while not begun.is_set():
                 await asyncio.sleep(0.001)
-            reading.cancel()
+            working.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await reading
+                await working
 
     asyncio.run(main())
-    assert ended.wait(5)
 
 
 def test_files_that_are_no_export_are_refused(cluster: SimulatedCluster, tmp_path: Path) -> None:
