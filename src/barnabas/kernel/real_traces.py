@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 SPANS_MAX: Final = 2048
 """That wait to be sent; as OpenTelemetry's own queue."""
 BATCH_MAX: Final = 512
+EVENTS_MAX: Final = 32_768
+"""Of the spans that wait, all together: a controller's span can have 128, some hundred bytes each."""
+BATCH_EVENTS_MAX: Final = 4_096
+"""Of a batch, and those of one span more: a collector takes some MiB at a time."""
 INTERVAL_SECONDS: Final = 1.0
 """Between two batches, unless much waits."""
 _MODULE: Final = "opentelemetry.exporter.otlp.proto.http"
@@ -47,6 +51,9 @@ class RealTraces:
         self._logger = logger
         self._spans_max = spans_max
         self._waiting: deque[Span] = deque()
+        self._events_added = 0
+        """Counted by the loop alone, and the other by the thread alone."""
+        self._events_taken = 0
         self._wake = threading.Event()
         self._closed = False
         self._fails = False
@@ -66,11 +73,13 @@ class RealTraces:
         metrics.gauge(MetricName("barnabas.kernel", "Traces", "SpansWaiting"), lambda: len(self._waiting))
 
     def add(self, span: Span) -> None:
-        if len(self._waiting) >= self._spans_max or self._closed:
+        events = self._events_added - self._events_taken + len(span.events)
+        if len(self._waiting) >= self._spans_max or events > EVENTS_MAX or self._closed:
             self.dropped += 1
             return
+        self._events_added += len(span.events)
         self._waiting.append(span)
-        if len(self._waiting) == BATCH_MAX:
+        if len(self._waiting) == BATCH_MAX or events >= BATCH_EVENTS_MAX:
             self._wake.set()
 
     def close(self, join_seconds: float = 2.0) -> bool:
@@ -98,8 +107,12 @@ class RealTraces:
                 return
 
     def _next_batch(self) -> list[Span]:
-        waiting = self._waiting
-        return [waiting.popleft() for _ in range(min(BATCH_MAX, len(waiting)))]
+        waiting, batch, events = self._waiting, list[Span](), 0
+        while waiting and len(batch) < BATCH_MAX and events < BATCH_EVENTS_MAX:
+            batch.append(waiting.popleft())
+            events += len(batch[-1].events)
+        self._events_taken += events
+        return batch
 
     def _send(self, export: Export, batch: list[Span]) -> None:
         reason = "it has refused them, or cannot be reached"

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.kernel import real_traces
 from barnabas.kernel.metrics import Gauge, MetricsRegistry
-from barnabas.kernel.real_traces import BATCH_MAX, RealTraces, TracesMissingError, otlp_traces
+from barnabas.kernel.real_traces import BATCH_MAX, EVENTS_MAX, RealTraces, TracesMissingError, otlp_traces
 from barnabas.kernel.tracing import NAMES_MAX, Sampler, Span, SpanEvent, SpanKind
 from tests.support.waiting import wait_until
 
@@ -56,6 +56,27 @@ def test_all_spans_arrive_in_their_order_and_in_bounded_batches() -> None:
     assert [one for batch in batches for one in batch] == spans
     assert [len(batch) for batch in batches] == [BATCH_MAX, 10]
     assert (traces.sent, traces.dropped) == (len(spans), 0)
+
+
+def test_spans_of_many_events_are_bounded_by_these() -> None:
+    sizes: list[int] = []
+
+    def export(batch: list[Span]) -> bool:
+        sizes.append(sum(len(one.events) for one in batch))
+        return True
+
+    moved = Span("controller", SpanKind.INTERNAL, 1_700_000_000_250, 250.0, {}, span().events * 100)
+    traces = RealTraces(lambda: export, LOGGER)
+    for _ in range(1000):
+        traces.add(moved)
+    traces.add(span())
+    assert traces.dropped == 1000 - EVENTS_MAX // 100
+    traces.start()
+    wait_until(lambda: traces.sent == EVENTS_MAX // 100 + 1, "what has found room is sent")
+    traces.add(moved)
+    assert traces.close(5)
+    assert traces.dropped == 1000 - EVENTS_MAX // 100
+    assert max(sizes) == 4_100
 
 
 def test_what_a_hanging_collector_does_not_take_is_dropped_and_nobody_waits() -> None:
