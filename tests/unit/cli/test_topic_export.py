@@ -154,6 +154,8 @@ def test_offsets_behind_an_aborted_transaction_cannot_be_kept(cluster: Simulated
     found = exported(cluster, tmp_path / "x")
     assert (found.partitions[0].records, found.partitions[0].end_offset, found.partitions[0].gaps) == (60, 62, 1)
     assert faults(tmp_path / "x") == 0
+    ahead = exported(cluster, tmp_path / "ahead", first=AtOffset(30))
+    assert [each.gaps for each in ahead.partitions.values()] == [1, 0], "ahead of the first record"
     with pytest.raises(CommandError, match="lacks offsets in between"):
         imported(cluster, tmp_path / "x", keeps=True)
     imported(cluster, tmp_path / "x", creates=True)

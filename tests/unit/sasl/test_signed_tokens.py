@@ -178,6 +178,18 @@ def test_clocks_may_differ_by_the_skew() -> None:
             checker(SignedTokenRules(("kafka",), clock_skew_seconds=10))(signed(body))
 
 
+def test_the_skew_ends_at_the_second_at_which_kafkas_does() -> None:
+    now = 1_800_000_000
+    check = SignedTokens(ANY_AUDIENCE, keys(*key_set()).find, lambda: now * 1000 + 999)
+    for taken, refused in (
+        (claims(exp=now - 29, iat=now - 60), claims(exp=now - 30, iat=now - 60)),
+        (claims(exp=now + 600, iat=now, nbf=now + 30), claims(exp=now + 600, iat=now, nbf=now + 31)),
+    ):
+        assert check(signed(taken)).expiry_ms == taken["exp"] * 1000
+        with pytest.raises(TokenRefusedError):
+            check(signed(refused))
+
+
 @pytest.mark.parametrize(
     "body",
     [

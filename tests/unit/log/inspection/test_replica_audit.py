@@ -146,6 +146,18 @@ def test_what_is_above_the_high_watermark_of_a_replica_is_not_compared(partition
     assert audit.compared_batches > 0
 
 
+def test_a_record_at_the_high_watermark_is_not_committed(partition: Partition) -> None:
+    partition.add({0: [batch(0, 12), batch(12, 1), batch(13, 7)]})
+    partition.add({0: [batch(0, 12)]}, high_watermark=12)
+    assert found(partition.audit()) == []
+
+
+def test_the_first_batch_of_a_log_is_missed_too(partition: Partition) -> None:
+    partition.add()
+    partition.add({0: [batch(at) for at in range(2, 20, 2)]})
+    assert found(partition.audit()) == [("gap", ("r2",), 0, 1), ("absent", ("r2",), 0, 1)]
+
+
 def test_a_log_that_ends_ahead_of_its_high_watermark_has_lost_records(partition: Partition) -> None:
     partition.add({0: [batch(0), batch(2)]}, high_watermark=9)
     assert found(partition.audit()) == [("short", ("r1",), 4, 8)]
@@ -200,6 +212,12 @@ def test_a_record_that_differs_where_a_cleaner_was_is_found(partition: Partition
     partition.add({0: [batch(0, offsets=[1, 4, 9])], 10: [batch(10, 10)]}, cleaned_to=10)
     partition.add({0: [batch(0, 4), batch(4, 2, value=b"other"), batch(6, 4)], 10: [batch(10, 10)]})
     assert found(partition.audit()) == [("different", ("r1", "r2"), 4, 4)]
+
+
+def test_a_gap_up_to_where_the_cleaner_has_come_is_no_fault(partition: Partition) -> None:
+    partition.add({0: [batch(0)], 10: [batch(10, 10)]}, cleaned_to=10)
+    audit = partition.audit()
+    assert (found(audit), audit.totals[0].cleaned_gaps) == ([], 1)
 
 
 def test_a_gap_ahead_of_the_cleaner_is_a_fault(partition: Partition) -> None:
