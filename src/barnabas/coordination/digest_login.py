@@ -24,7 +24,8 @@ _DIGEST_URI: Final = f"zookeeper/{REALM}"
 _NONCE_BYTES: Final = 24
 _TOKEN_BYTES_MAX: Final = 4096
 _FIRST_COUNT: Final = "00000001"
-_DIRECTIVE: Final = re.compile(rb'\s*([A-Za-z-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)"|([^",\s]*))\s*(?:,|$)', re.DOTALL)
+_DIRECTIVE: Final = re.compile(rb'\s*+([A-Za-z-]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^",\s]*+))\s*+(?:,|$)', re.DOTALL)
+"""Nothing is tried twice: whoever has not logged in may send any bytes."""
 _NOBODYS: Final = "the password of those who have none"
 
 
@@ -124,11 +125,13 @@ class DigestServer:
 
 def _directives(data: bytes) -> dict[str, str]:
     """By name, in lower case. Raises DigestLoginError, also for a name that is there twice."""
+    if len(data) > _TOKEN_BYTES_MAX:
+        raise DigestLoginError("a message of too many bytes")
     found: dict[str, str] = {}
     at = 0
     while at < len(data):
         match = _DIRECTIVE.match(data, at)
-        if match is None or len(data) > _TOKEN_BYTES_MAX:
+        if match is None:
             raise DigestLoginError("a message is none of DIGEST-MD5")
         name = match[1].decode().lower()
         value = match[3] if match[2] is None else re.sub(rb"\\(.)", rb"\1", match[2], flags=re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import pytest
 from hypothesis import given
@@ -134,6 +135,24 @@ def test_garbage_is_a_login_that_fails(data: bytes) -> None:
     client = DigestClient(DigestUser("kafka", "x"), entropy)
     with pytest.raises(DigestLoginError):
         client.answer(data)
+
+
+@pytest.mark.parametrize("message", [b"a=" + b" " * 4000 + b'"', b"a" * 4000, b"a=b" + b" " * 4000 + b"c", b" " * 4000])
+def test_what_comes_of_garbage_is_known_at_once(message: bytes) -> None:
+    """Whoever reaches the port sends it: blanks before a quotation mark held the loop for 0.2 s, and longer for 3 s."""
+    server = DigestServer(PASSWORDS, entropy)
+    server.respond(b"")
+    began = time.process_time()
+    with pytest.raises(DigestLoginError):
+        server.respond(message)
+    assert time.process_time() - began < 0.1
+
+
+def test_a_message_of_too_many_bytes_is_not_read() -> None:
+    server = DigestServer(PASSWORDS, entropy)
+    server.respond(b"")
+    with pytest.raises(DigestLoginError, match="too many bytes"):
+        server.respond(b"a=b," * 1100)
 
 
 def test_no_password_is_shown() -> None:
