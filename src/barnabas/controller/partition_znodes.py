@@ -379,12 +379,15 @@ def _make_again(context: ControllerContext, znodes: Mapping[TopicPartition, _Beh
     failed: dict[TopicPartition, Exception] = {}
     pieces: dict[TopicPartition, int] = {}
     for partition, behind in sorted(znodes.items(), key=lambda each: each[1].writes):
-        pieces[partition] = min(behind.writes, context.versions_left)
-        context.versions_left -= pieces[partition]
-        if pieces[partition] < behind.writes:
+        writes = min(behind.writes, context.versions_left)
+        if writes < behind.writes:
+            # Not as far as the versions that brokers have heard of: of a later one nobody sees that it is not the last.
+            writes = max(0, min(writes, behind.writes - _VERSIONS_UNHEARD_OF - 1))
             failed[partition] = NotMadeAgainYetError(
                 f"{partition_state_path(*partition)} is written until it has version {behind.state.partition_epoch}"
             )
+        pieces[partition] = writes
+        context.versions_left -= writes
     above: dict[str, None] = {}
     for partition, writes in pieces.items():
         if writes and znodes[partition].version is None:

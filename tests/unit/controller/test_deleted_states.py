@@ -273,6 +273,19 @@ def test_a_topic_that_is_gone_altogether_gets_no_state_back() -> None:
     assert topic_path("t") not in terms.store.znodes
 
 
+@pytest.mark.parametrize("heard", [*range(9_982, 10_001), 19_975])
+def test_a_piece_ends_where_the_next_reading_sees_that_it_is_one(heard: int) -> None:
+    """Of the last 16 versions brokers may know, and their controller does not."""
+    terms = with_topic()
+    terms.told[T0] = dataclasses.replace(known(terms), partition_epoch=heard)
+    delete(terms, (STATE,))
+    terms.elect()
+    for _ in range(3):
+        terms.run(terms.term.read_again())
+    assert not terms.term.has_more_to_write
+    assert known(terms).partition_epoch >= heard + 16
+
+
 MANY = [TopicPartition("t", number) for number in range(3)]
 HEARD = dict(zip(MANY, (6_000, 6_000, 300), strict=True))
 """Versions of which each broker has heard: all of the states take more writes than one reading may do."""
