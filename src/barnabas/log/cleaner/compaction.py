@@ -244,7 +244,7 @@ def _legacy_keys(batch: Batch) -> tuple[ScannedKeys, bytes]:
         else:
             keys.append(entry.key)
             states.append(VALUE if entry.has_value else TOMBSTONE)
-    return ScannedKeys(keys), bytes(states)
+    return ScannedKeys(keys, sum(map(len, keys))), bytes(states)
 
 
 class _Filter:

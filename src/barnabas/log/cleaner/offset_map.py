@@ -50,7 +50,7 @@ class OffsetMap:
         gathered = self._table.gather(keys, states, len(self._states))
         self._states += states
         self._gathered_to = last_offset
-        self._gathered_bytes += size_bytes
+        self._gathered_bytes += max(size_bytes, keys.data_bytes)
         is_little = gathered < self._gathered_max and self._gathered_bytes < _GATHERED_BYTES_MAX
         return (is_little and len(self._states) <= RECORDS_PER_SLOT * self._slots) or self._take()
 

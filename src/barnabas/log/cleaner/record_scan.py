@@ -52,7 +52,7 @@ class _Layout(NamedTuple):
 def scan_keys(data: bytes, record_count: int) -> tuple[ScannedKeys, bytes]:
     """The keys of those records that have one, in order, and for each record whether it has no key (`DROPPED`), has a
     `VALUE`, or is a `TOMBSTONE`. Raises InvalidRecordError."""
-    keys = ScannedKeys()
+    keys = ScannedKeys(data_bytes=len(data))
     states = bytearray()
     position = number = one_by_one = 0
     try:

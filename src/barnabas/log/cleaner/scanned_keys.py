@@ -31,10 +31,12 @@ class KeyColumn:
 class ScannedKeys:
     """All keys, in the order of their records."""
 
-    __slots__ = ("pieces",)
+    __slots__ = ("data_bytes", "pieces")
 
-    def __init__(self, keys: Iterable[bytes] = ()) -> None:
+    def __init__(self, keys: Iterable[bytes] = (), data_bytes: int = 0) -> None:
         self.pieces: list[KeyColumn | list[bytes]] = [list(keys)]
+        self.data_bytes = data_bytes
+        """Of the records that the keys are of, decompressed: columns hold all of them."""
 
     def __len__(self) -> int:
         return sum([piece.count if isinstance(piece, KeyColumn) else len(piece) for piece in self.pieces])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 from barnabas.log.cleaner.compaction import key_table
 from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.offset_map import RECORDS_PER_SLOT, OffsetMap
-from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE
+from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, scan_keys
 from barnabas.log.cleaner.scanned_keys import KeyColumn, ScannedKeys
 from barnabas.log.cleaner.vector_key_table import Column, Pieces, VectorKeyTable, key_digests
+from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_builder import RecordBatchBuilder
 
 
 def alike_digests(pieces: Pieces) -> tuple[Column, Column]:
@@ -112,6 +115,26 @@ def test_few_keys_that_repeat_do_not_fill_it(kind: str) -> None:
         assert offsets.put(ScannedKeys(b"%d" % (each % 50) for each in range(30)), b"\1" * 30, number * 30 + 29)
     assert offsets.finish()
     assert len(offsets) == 30
+
+
+@pytest.mark.parametrize("kind", ["plain", "vector"])
+def test_records_that_were_small_on_disk_are_not_held(kind: str) -> None:
+    """A megabyte of zeros is a kilobyte on disk; columns of keys hold the records that they are of."""
+    builder = RecordBatchBuilder()
+    for number in range(10):
+        builder.append(0, b"batch-key-%d" % number, bytes(100_000), (), number)
+    payload = bytes(RecordBatch(bytes(builder.build())).payload())
+    offsets = OffsetMap(270_000, 300_000, TABLES[kind](300_000))
+    tracemalloc.start()
+    try:
+        for number in range(60):
+            keys, states = scan_keys(payload.replace(b"batch", b"%05d" % number), 10)
+            assert offsets.put(keys, states, number * 10 + 9, 1_200)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()
+    assert offsets.finish()
+    assert len(offsets) == 600
 
 
 @given(st.lists(st.binary(max_size=80), min_size=1, max_size=30), st.lists(st.binary(max_size=80), max_size=5))
