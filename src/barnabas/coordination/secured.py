@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Host
 
 _BUFFER_BYTES: Final = 64 * 1024
+_REASONS_TOLD_MAX: Final = 32
 
 
 class Plain(Protocol):
@@ -39,6 +40,19 @@ class TlsOfCoordination:
         self._context = LinkContext.of(loop, timers, LinkLimits(), logger)
         self._received = memoryview(bytearray(_BUFFER_BYTES))
         """Of all connections: each takes what is in it at once."""
+        self._logger = logger
+        self._told: set[str] = set()
+        """Why a client's connections have ended since the last that went well."""
+
+    def ended(self, reason: str, *, was_well: bool) -> None:
+        """A client's connection has; what a person must mend is said once, since it tries for ever: it is mostly a
+        certificate, and not that no server runs.
+        """
+        if was_well:
+            self._told.clear()
+        elif reason not in self._told and len(self._told) < _REASONS_TOLD_MAX:
+            self._told.add(reason)
+            self._logger.warning("No connection to ZooKeeper: %s", reason)
 
     def secured(self, plain: Plain, server_name: str | None = None) -> TlsConnection:
         """The protocol of a new connection, which `plain` sends and receives over. A client gives the name that the

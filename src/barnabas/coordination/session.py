@@ -53,9 +53,7 @@ _REQUEST_HEADER_BYTES = 8
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A claim that waits for room. `given` has a result of True when the room is set aside, of False when the caller
-    must look again.
-    """
+    """A claim that waits for room. `given` is True when that is set aside, False when the caller must look again."""
 
     given: asyncio.Future[bool]
     give_up_at: float
@@ -450,6 +448,8 @@ class Session:
             self._keep_alive_timer = None
         if connection is not None:
             self._last_zxid = connection.last_zxid
+        if self._tls is not None and not self._closing:
+            self._tls.ended(reason, was_well=self._state is SessionState.CONNECTED)
         if self._state is SessionState.CONNECTED and not self._closing:
             self._logger.info("session 0x%x: %s", self._ticket.id, reason)
             self._advance(SessionEvent.CONNECTION_LOST)

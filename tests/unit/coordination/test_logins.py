@@ -128,7 +128,7 @@ def contexts(certified: Certified | None) -> tuple[ssl.SSLContext, ssl.SSLContex
     )
 
 
-def test_a_certificate_is_an_identity(tmp_path: Path) -> None:
+def test_a_certificate_is_an_identity(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server_end, client_end = contexts(client_certificate())
 
     async def test(_server: EmbeddedCoordinator, connect: Connect) -> None:
@@ -143,3 +143,7 @@ def test_a_certificate_is_an_identity(tmp_path: Path) -> None:
                 await connect(tls=wrong)
 
     at_coordinator(test, tmp_path, tls=server_end)
+    # Why it is not let in is said, and once, though it has tried many times.
+    told = [each.getMessage() for each in caplog.records if "No connection to ZooKeeper" in each.getMessage()]
+    assert sum("the other end requires a certificate of us" in line for line in told) == 1
+    assert len(told) < 10
