@@ -152,6 +152,14 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
+def test_a_broker_is_older_than_a_state_of_the_former_controllers_term_alone() -> None:
+    """Since when one of an earlier term is written is not known: the broker may have started anew after that."""
+    context = ControllerContext(5, former_began=50)
+    of_former, of_earlier = (LeaderAndIsr(1, 0, (1,), epoch) for epoch in (4, 3))
+    assert [context.is_older(registered, of_former) for registered in (49, 50, 60)] == [True, False, False]
+    assert not context.is_older(49, of_earlier)
+
+
 def test_gauges_are_read_at_the_same_cost_however_many_topics_are_to_be_deleted() -> None:
     def reading(topics: int) -> int:
         context = ControllerContext()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordination.digest_login import DigestClient, DigestLoginError, DigestServer, DigestUser
+from barnabas.coordination.digest_login import _NOBODYS, DigestClient, DigestLoginError, DigestServer, DigestUser
 
 PASSWORDS = {"kafka": 'pa"ss\\word', "änne": "gehëim", "日本": "秘密"}
 
@@ -31,7 +31,10 @@ def log_in(username: str, password: str) -> tuple[DigestServer, DigestClient]:
     client = DigestClient(DigestUser(username, password), other_entropy)
     message = client.answer(server.respond(b""))
     assert message is not None
-    assert client.answer(server.respond(message)) is None
+    proof = server.respond(message)
+    assert client.answer(proof) is None
+    with pytest.raises(DigestLoginError):
+        client.answer(proof)
     return server, client
 
 
@@ -42,7 +45,9 @@ def test_who_knows_the_password_is_let_in_and_so_does_the_server_know_it(usernam
     assert client.is_complete
 
 
-@pytest.mark.parametrize(("username", "password"), [("kafka", "wrong"), ("nobody", ""), ("nobody", "x"), ("", "")])
+@pytest.mark.parametrize(
+    ("username", "password"), [("kafka", "wrong"), ("nobody", ""), ("nobody", "x"), ("nobody", _NOBODYS), ("", "")]
+)
 def test_others_are_not(username: str, password: str) -> None:
     with pytest.raises(DigestLoginError, match="the password is wrong, or the user unknown"):
         log_in(username, password)

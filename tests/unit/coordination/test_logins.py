@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from barnabas.coordination.client import Client
-from barnabas.coordination.digest_login import DigestUser
+from barnabas.coordination.digest_login import DigestClient, DigestUser
 from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordination.embedded.logins import Logins
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.coordination.errors import AuthFailedError, InvalidAclError, NoAuthError, OperationTimeoutError
+from barnabas.coordination.jute import Reader
 from barnabas.coordination.protocol import CREATOR_ALL_ACL, Acl, EventType, Id, WatcherEvent
 from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
@@ -106,6 +108,18 @@ def test_where_nobody_can_log_in_a_client_that_wants_to_is_not_let_on(tmp_path: 
             await plain.create("/x", acl=(Acl(31, Id("sasl", "kafka")),))
 
     at_coordinator(test, tmp_path)
+
+
+def test_a_connection_may_log_in_as_another_user_too() -> None:
+    """As ZooKeeper's; an empty message begins, also where a login was given up in its middle."""
+    login = Logins(PASSWORDS, bytes, has_tls=False).of_connection()
+    shown: list[Id | None] = []
+    for user in ("kafka", "other"):
+        login.answer_sasl(b"")
+        challenge = Reader(login.answer_sasl(b"")[1]).buffer()
+        message = DigestClient(DigestUser(user, PASSWORDS[user]), bytes).answer(challenge or b"")
+        shown.append(login.answer_sasl(message or b"")[2])
+    assert shown == [Id("sasl", "kafka"), Id("sasl", "other")]
 
 
 def contexts(certified: Certified | None) -> tuple[ssl.SSLContext, ssl.SSLContext]:

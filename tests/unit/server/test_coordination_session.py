@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from barnabas.coordination.client import Client
 from barnabas.coordination.errors import SessionExpiredError
 from barnabas.coordination.operations import Create, Exists
-from barnabas.coordination.protocol import CreateMode
+from barnabas.coordination.protocol import READ_ACL, Acl, CreateMode, Permission
+from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
 from barnabas.kernel.host import Host
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.testing.simulation import Simulation, simulation_seeds
-from tests.unit.server.coordinated import TIMEOUT_MS, Lines, pause, run_on_broker, session_on, start_coordinator, until
+from tests.unit.server.coordinated import (
+    COORDINATOR,
+    PORT,
+    TIMEOUT_MS,
+    Lines,
+    pause,
+    run_on_broker,
+    session_on,
+    start_coordinator,
+    until,
+)
 
 SEEDS = simulation_seeds(3)
 
@@ -52,6 +66,27 @@ def test_waits_for_a_coordinator_that_comes_late_and_says_so(seed: int) -> None:
         assert simulation.run_on(simulation.machine("broker"), connect) is SessionState.CONNECTED
         assert simulation.now > 25.0
     assert "No ZooKeeper server at coordinator:2181 has answered yet" in lines
+
+
+def test_the_root_of_a_cluster_is_the_brokers_own_where_that_is_wanted() -> None:
+    async def make(host: Host) -> list[tuple[Acl, ...]]:
+        settings = ClientSettings(f"{COORDINATOR}:{PORT}/a/b", TIMEOUT_MS, credentials=(("digest", b"kafka:secret"),))
+        session = session_on(host, Lines())
+        session.secure(settings, makes_secure=True)
+        await session.connect()
+        await session.make_root()
+        await session.perform(Create("/topic"))
+        above = Client(host, dataclasses.replace(settings, connect=f"{COORDINATOR}:{PORT}"))
+        await above.connect()
+        found = [(await above.get_acl(path)).acl for path in ("/a", "/a/b", "/a/b/topic")]
+        await above.close()
+        await session.close()
+        return found
+
+    for acl in run_on_broker(1, make):
+        own, others = acl
+        assert (own.id.scheme, own.permissions) == ("digest", Permission.ALL)
+        assert (others,) == READ_ACL
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -98,7 +98,8 @@ def test_what_tls_cannot_do_is_refused(changes: dict[str, str], reason: str) -> 
 
 def test_znodes_of_ones_own_need_somebody_to_own_them() -> None:
     keyless = {name: value for name, value in pem_keys().items() if "keystore" not in name}
-    for given in ({}, keyless):
+    switched_off = pem_keys() | {"zookeeper_ssl_client_enable": "false"}
+    for given in ({}, keyless, switched_off):
         with pytest.raises(BrokerStartError, match="is not shown who it is"):
             secured_settings(config_of(**given, zookeeper_set_acl="true"), RealFiles())
 
