@@ -217,7 +217,7 @@ def _map_offsets(files: Files, work: Compaction) -> PacedWork[tuple[OffsetMap, b
                     keys, states = ScannedKeys(), bytes(batch.header.record_count)
                 else:
                     keys, states = _keys(batch)
-                if not offsets.put(keys, states, batch.last_offset, batch.size_bytes):
+                if not offsets.put(keys, states, batch.last_offset):
                     offsets.finish()
                     return offsets, False
     is_complete = offsets.finish()

@@ -44,13 +44,13 @@ class OffsetMap:
         """How many keys there are, once it is `finish`ed."""
         return self._entries
 
-    def put(self, keys: ScannedKeys, states: bytes, last_offset: int, size_bytes: int = 0) -> bool:
+    def put(self, keys: ScannedKeys, states: bytes, last_offset: int) -> bool:
         """Takes the next batch: the keys of those records whose state is not `DROPPED`. False where that was too much:
         then everything from behind `latest_offset` on is left out, and nothing more can be put."""
         gathered = self._table.gather(keys, states, len(self._states))
         self._states += states
         self._gathered_to = last_offset
-        self._gathered_bytes += max(size_bytes, keys.data_bytes)
+        self._gathered_bytes += keys.data_bytes
         is_little = gathered < self._gathered_max and self._gathered_bytes < _GATHERED_BYTES_MAX
         return (is_little and len(self._states) <= RECORDS_PER_SLOT * self._slots) or self._take()
 

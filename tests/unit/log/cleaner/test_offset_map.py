@@ -129,7 +129,7 @@ def test_records_that_were_small_on_disk_are_not_held(kind: str) -> None:
     try:
         for number in range(60):
             keys, states = scan_keys(payload.replace(b"batch", b"%05d" % number), 10)
-            assert offsets.put(keys, states, number * 10 + 9, 1_200)
+            assert offsets.put(keys, states, number * 10 + 9)
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()
