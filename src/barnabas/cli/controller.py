@@ -76,11 +76,12 @@ async def _move(host: RealHost, connect: str, as_json: bool) -> int:
 async def _elect_anew(host: RealHost, client: Client) -> tuple[tuple[int, int], tuple[int, int]]:
     """Broker and epoch of the controller before and after.
 
-    Raises LookupError where there is none, where it has moved already, and TimeoutError where none is elected.
+    Raises LookupError where there is none, where it has moved already or must not be, and TimeoutError where none is
+    elected.
     """
     import asyncio
 
-    from barnabas.coordination.errors import MultiFailedError
+    from barnabas.coordination.errors import ErrorCode, MultiFailedError
     from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, CONTROLLER_PATH
     from barnabas.coordination.operations import Check, Delete
 
@@ -91,7 +92,10 @@ async def _elect_anew(host: RealHost, client: Client) -> tuple[tuple[int, int], 
     try:
         await client.multi([Check(CONTROLLER_EPOCH_PATH, epoch_version), Delete(CONTROLLER_PATH, version)])
     except MultiFailedError as error:
-        raise LookupError("the controller has already moved by itself; nothing was done") from error
+        why = "the controller has already moved by itself"
+        if error.error.code is ErrorCode.NO_AUTH:
+            why = "ZooKeeper's znodes are the brokers' own (zookeeper.set.acl), and this command does not log in there"
+        raise LookupError(f"{why}; nothing was done") from error
     deadline = host.loop.time() + ELECTION_TIMEOUT_SECONDS
     while host.loop.time() < deadline:
         found = await _present(client)
