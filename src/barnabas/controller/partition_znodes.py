@@ -78,6 +78,8 @@ class _Behind:
 
     state: LeaderAndIsr
     version: int | None
+    has_failed: bool
+    """Whether the last reading could do nothing about it: others go first, so that none waits for it for ever."""
 
     @property
     def writes(self) -> int:
@@ -143,17 +145,18 @@ def _read_once(
     lines: list[StateChange] = []
     unreadable, made_again = context.unreadable_partitions, context.made_again
     for partition, path, outcome in zip(wanted, paths, outcomes, strict=True):
-        if unreadable:
-            unreadable.pop(partition, None)
-        is_begun = partition in made_again
-        if is_begun:
-            del made_again[partition]
+        is_begun = has_failed = False
+        if partition in unreadable:
+            del unreadable[partition]
+            is_begun = partition in made_again
+            has_failed = not is_begun
+            made_again.pop(partition, None)
         if isinstance(outcome, NoNodeError):
             found[partition] = before = _before_deletion(context, partition)
             if isinstance(before, Exception):
                 unreadable[partition] = None
             elif before is not None:
-                behind[partition] = _Behind(before, None)
+                behind[partition] = _Behind(before, None, has_failed)
                 if not is_begun:
                     lines.append(_line_of_deleted(partition, before))
         elif isinstance(outcome, Exception):
@@ -170,7 +173,7 @@ def _read_once(
                     if right.partition_epoch == stored.partition_epoch:
                         put_back[partition] = right
                     else:
-                        behind[partition] = _Behind(right, stored.partition_epoch)
+                        behind[partition] = _Behind(right, stored.partition_epoch, has_failed)
             else:
                 unreadable[partition] = None
             if written_at is not None:
@@ -368,9 +371,10 @@ def _make_again(context: ControllerContext, znodes: Mapping[TopicPartition, _Beh
     too, but not that of the topic. Brokers, Kafka's too, skip what comes in an earlier version than they know; and a
     new znode has version 0, so that it is written as often as it takes, as is one that somebody else made.
 
-    Not more often than `ControllerContext.versions_left` allows, beginning with what takes the fewest writes: the rest
-    fails with `NotMadeAgainYetError`, and goes on from there when it is read the next time, by whoever is the
-    controller then. Until that is done nobody is told of such a state, and its partition has no election.
+    Not more often than `ControllerContext.versions_left` allows, beginning with what takes the fewest writes, and with
+    what could not be written the last time at the end: the rest fails with `NotMadeAgainYetError`, and goes on from
+    there when it is read the next time, by whoever is the controller then. Until that is done nobody is told of such a
+    state, and its partition has no election.
 
     Raises `ControllerMovedError`.
     """
@@ -378,12 +382,13 @@ def _make_again(context: ControllerContext, znodes: Mapping[TopicPartition, _Beh
     conflicts: list[TopicPartition] = []
     failed: dict[TopicPartition, Exception] = {}
     pieces: dict[TopicPartition, int] = {}
-    for partition, behind in sorted(znodes.items(), key=lambda each: each[1].writes):
+    for partition, behind in sorted(znodes.items(), key=lambda each: (each[1].has_failed, each[1].writes)):
         writes = min(behind.writes, context.versions_left)
         if writes < behind.writes:
             # Not as far as the versions that brokers have heard of: of a later one nobody sees that it is not the last.
             writes = max(0, min(writes, behind.writes - _VERSIONS_UNHEARD_OF - 1))
-            failed[partition] = NotMadeAgainYetError(
+            error = StateChangeFailedError if behind.has_failed and not writes else NotMadeAgainYetError
+            failed[partition] = error(
                 f"{partition_state_path(*partition)} is written until it has version {behind.state.partition_epoch}"
             )
         pieces[partition] = writes

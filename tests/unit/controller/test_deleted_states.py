@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,11 +18,11 @@ from barnabas.controller.settings import VERSIONS_PER_READING
 from barnabas.coordination.errors import NoAuthError
 from barnabas.coordination.layout.notifications import ISR_CHANGES_PATH, IsrChange
 from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path, topic_path
-from barnabas.coordination.operations import Multi, SetData
+from barnabas.coordination.operations import Create, Multi, SetData
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import TopicPartition
-from tests.unit.controller.term_harness import CrashError, CrashingShell, Terms
+from tests.unit.controller.term_harness import CrashError, CrashingShell, Terms, WatchedStore
 from tests.unit.leader.partition_setting import BrokerSetting
 
 T0 = TopicPartition("t", 0)
@@ -294,7 +295,7 @@ HEARD = dict(zip(MANY, (6_000, 6_000, 300), strict=True))
 """Versions of which each broker has heard: all of the states take more writes than one reading may do."""
 
 
-def with_large_versions() -> Terms:
+def with_large_versions(before_takeover: Callable[[], object] = lambda: None) -> Terms:
     """A controller that has just taken over, and found no state of the three that its broker was told of."""
     terms = Terms(1, 2, 3)
     terms.create("t", *[(1, 2, 3)] * len(MANY))
@@ -306,6 +307,7 @@ def with_large_versions() -> Terms:
         terms.told[partition] = dataclasses.replace(found, partition_epoch=HEARD[partition])
         terms.store.remove(partition_state_path(*partition))
     terms.store.performed.clear()
+    before_takeover()
     terms.elect()
     return terms
 
@@ -367,6 +369,25 @@ def test_nobody_is_told_of_a_state_that_is_made_again_only_in_part() -> None:
     terms.settle()
     terms.run(terms.term.read_again())
     assert {terms.term.context.partition_state(partition) for partition in MANY} == {PartitionState.ONLINE}
+
+
+def test_states_that_may_not_be_written_take_no_others_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come first each time, as they take fewer writes, and all that one reading may do is allotted to them."""
+    monkeypatch.setitem(HEARD, MANY[2], 6_100)
+    write = WatchedStore._perform
+    refused: set[str] = set()
+
+    def perform(store: WatchedStore, operation: Any) -> Any:
+        if isinstance(operation, Create) and operation.path in refused:
+            raise NoAuthError(operation.path)
+        return write(store, operation)
+
+    monkeypatch.setattr(WatchedStore, "_perform", perform)
+    terms = with_large_versions(lambda: refused.update(partition_state_path(*partition) for partition in MANY[:2]))
+    for _ in range(2):
+        terms.run(terms.term.read_again())
+    assert made_again(terms) == [MANY[2]]
+    assert not goes_on(terms)
 
 
 def test_a_state_of_more_versions_than_one_reading_writes_is_made_again_by_several() -> None:
