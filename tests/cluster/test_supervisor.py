@@ -24,6 +24,7 @@ from barnabas.server.supervisor import (
     Supervisor,
     SupervisorEvent,
 )
+from barnabas.server.zookeeper_access import DIGEST_MODULE
 from tests.cluster.test_up import Up, is_running
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
@@ -154,6 +155,21 @@ def test_a_process_whose_start_is_given_up_does_not_stay(tmp_path: Path) -> None
             await asyncio.gather(starting, return_exceptions=True)
             assert sorted(cluster.processes) == ["coordinator"]
             await cluster.start_broker(1)
+
+    run(scenario)
+
+
+def test_a_login_at_another_zookeeper_is_not_that_of_its_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = tmp_path / "jaas.conf"
+    login.write_text(f'Client {{ {DIGEST_MODULE} required username="kafka" password="secret"; }};')
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={login}")
+
+    async def scenario(host: RealHost) -> None:
+        plan = ClusterPlan(brokers=1, data_directory=str(tmp_path / "data"), port=0, session_timeout_ms=4_000)
+        async with Supervisor(host, plan) as cluster:
+            assert sorted(cluster.processes) == ["broker-1", "coordinator"]
 
     run(scenario)
 

@@ -147,6 +147,8 @@ class Supervisor:
         self._watching: set[asyncio.Task[None]] = set()
         # The children must find the same modules, wherever this process got its path from.
         self._environment = {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)}
+        # A login at another ZooKeeper, for Kafka's tools in the same shell: this coordinator would refuse it.
+        self._environment["KAFKA_OPTS"] = ""
 
     # What there is.
 
