@@ -164,6 +164,8 @@ SECRETS = {"sasl.jaas.config"}
 """What is refused at run time, as all passwords are."""
 OF_TLS = "ssl."
 """What begins so is tried in tests/unit/server/test_tls.py and tests/clients/test_tls.py: the simulator has no TLS."""
+OF_TOKENS = {"sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter"}
+"""Of logins by OAUTHBEARER, which ask another server for tokens: tests/unit/link/test_token_source.py has them."""
 UNCLEAN = "unclean.leader.election.enable"
 RECOVERY = "num.recovery.threads.per.data.dir"
 
@@ -174,7 +176,7 @@ def test_every_dynamic_config_that_acts_is_tried() -> None:
         for name, key in broker_keys().items()
         if key.update_mode is not UpdateMode.READ_ONLY and key.support is Support.ACTIVE and not name.startswith(OF_TLS)
     }
-    tried = {*LOGS, *OLDER, *LISTENERS, *LOGINS, *CONNECTIONS, *SECRETS, RECOVERY, UNCLEAN}
+    tried = {*LOGS, *OLDER, *LISTENERS, *LOGINS, *CONNECTIONS, *SECRETS, *OF_TOKENS, RECOVERY, UNCLEAN}
     assert {name for name in tried if not name.startswith("listener.name.")} == acting
 
 
@@ -422,6 +424,7 @@ def test_bounds_of_connections_are_raised_and_lowered_while_the_broker_runs() ->
         found = sum(not transport.is_closing() for transport in opened)
         for transport in opened:
             transport.abort()
+        await pause(1.0)  # until the broker has heard of it
         return found
 
     with Simulation(1) as simulation:

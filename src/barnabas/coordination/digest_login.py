@@ -7,14 +7,13 @@ It is as weak as its hash, and what ZooKeeper has beside Kerberos; TLS keeps oth
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.coordination.errors import CoordinationError
+from barnabas.sasl.hashes import is_same
 
 if TYPE_CHECKING:
     from barnabas.kernel.host import Entropy
@@ -56,7 +55,7 @@ class DigestClient:
         """
         found = _directives(challenge)
         if self._proof is not None:
-            if self.is_complete or not hmac.compare_digest(found.get("rspauth", "").encode(), self._proof):
+            if self.is_complete or not is_same(found.get("rspauth", "").encode(), self._proof):
                 raise DigestLoginError("the server does not know the password")
             self.is_complete = True
             return None
@@ -114,7 +113,7 @@ class DigestServer:
             username, realm, _NOBODYS if password is None else password, self._nonce, cnonce, authorization
         )
         response = _response(secret, self._nonce, cnonce, "AUTHENTICATE", uri)
-        is_right = hmac.compare_digest(found.get("response", "").encode(), response)
+        is_right = is_same(found.get("response", "").encode(), response)
         if password is None or not is_right:
             raise DigestLoginError("the password is wrong, or the user unknown")
         if authorization not in ("", username):
@@ -168,6 +167,8 @@ def _quoted(text: str) -> str:
 
 
 def _md5(data: bytes) -> bytes:
+    import hashlib  # loads OpenSSL, which brokers without such logins do without
+
     # The mechanism is defined by MD5; it is no choice of ours.
     return hashlib.md5(data, usedforsecurity=False).digest()
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import ssl
@@ -54,6 +53,7 @@ def request_http(request: HttpRequest) -> HttpAnswer:
     Raises HttpError.
     """
     import http.client
+    from urllib.parse import urlsplit
 
     parts = urlsplit(request.address)
     host = parts.hostname or ""

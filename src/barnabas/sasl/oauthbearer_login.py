@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from barnabas.sasl.errors import LoginConfigError
 from barnabas.sasl.jaas import OAUTHBEARER_MODULE, LoginModule
@@ -112,6 +111,8 @@ class OAuthBearerLogin:
 
 def check_address(key: str, address: str) -> None:
     """Raises LoginConfigError for what is no address of tokens or keys; the path of a file must be absolute."""
+    from urllib.parse import urlsplit  # for logins by tokens only
+
     try:
         parts = urlsplit(address)
         is_fine = (parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0) or (
@@ -125,6 +126,8 @@ def check_address(key: str, address: str) -> None:
 
 def path_of(address: str) -> str | None:
     """The path of a file's address; None for others."""
+    from urllib.parse import unquote, urlsplit
+
     parts = urlsplit(address)
     return unquote(parts.path) if parts.scheme == "file" else None
 

@@ -55,6 +55,18 @@ def test_a_token_is_fetched_once_for_all_who_want_it_and_kept() -> None:
         assert provider.asked == ["/token"]
 
 
+@pytest.mark.parametrize(("factor", "least"), [("0.8", 0.8), ("0.5", 0.5), ("1.0", 1.0)])
+def test_a_token_is_used_for_the_share_of_its_life_that_is_configured(factor: str, least: float) -> None:
+    async def test(source: TokenSource, host: Host) -> None:
+        await source.token()
+        share = (source._refresh_at_ms - host.clock.time_ms()) / (provider.lifetime_seconds * 1000)
+        assert least - 0.1 < share <= min(least + 0.25, 1.0)
+
+    window = {"sasl.login.refresh.window.factor": factor, "sasl.login.refresh.window.jitter": "0.25"}
+    with identity_provider() as provider:
+        with_source(client_properties(provider) | window, test)
+
+
 def test_a_token_is_fetched_again_when_most_of_its_life_is_over_and_kept_while_none_is_to_be_had() -> None:
     async def test(source: TokenSource, host: Host) -> None:
         first = await source.token()
@@ -114,7 +126,7 @@ def test_nobody_waits_long_for_another_token_while_one_holds() -> None:
         provider.hangs.set()
         source._refresh_at_ms = host.clock.time_ms()
         began = host.loop.time()
-        assert await asyncio.gather(source.token(), source.token()) == [first, first]
+        assert list(await asyncio.gather(source.token(), source.token())) == [first, first]
         assert await source.token() == first
         assert 0.9 < host.loop.time() - began < 1.5
         provider.hangs.clear()
