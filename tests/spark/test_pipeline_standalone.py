@@ -8,13 +8,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow import dataset
 
@@ -152,15 +153,22 @@ def sums_of(table: Path) -> dict[str, tuple[int, int]]:
 
 
 def committed(brokers: str, topic: str) -> list[bytes]:
-    """All values, as a reader of committed records has them."""
-    consumer = Consumer({"bootstrap.servers": brokers, "group.id": "counting", "isolation.level": "read_committed"})
-    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    ends = {place.partition: consumer.get_watermark_offsets(place, 10)[1] for place in places}
+    """All values, as a reader of committed records has them. An end is told, since it is a marker and no record."""
+    config = {"bootstrap.servers": brokers, "group.id": "counting", "isolation.level": "read_committed"}
+    consumer = Consumer(config | {"enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    found = []
-    while any(place.offset < ends[place.partition] for place in consumer.position(places)):
+    found: list[bytes] = []
+    ended: set[int] = set()
+    deadline = time.monotonic() + CLUSTER_SECONDS_MAX
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < deadline, f"{ended} of {topic} came to an end"
         message = consumer.poll(1)
-        if message is not None and message.error() is None:
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
             found.append(message.value())
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(message.partition())
     consumer.close()
     return found
