@@ -114,7 +114,7 @@ test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink
 	@$(BIN)/pytest tests/spark --timeout 600
 
 .PHONY: test-console
-test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies and comes back
+test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies, is replaced, comes back; what that costs
 	@$(BIN)/pytest tests/browser
 
 .PHONY: test-oci

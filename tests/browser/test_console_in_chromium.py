@@ -1,10 +1,12 @@
-"""The console in headless Chromium: each page in both widths and themes, while a broker dies and comes back.
+"""The console in headless Chromium: each page in both widths and themes, while a broker dies, is replaced as a replica,
+and comes back.
 
 With BARNABAS_PICTURES set to a folder, the pictures of docs/console.md are put there.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,12 +14,16 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from barnabas.cli.console_pipelines import reader_of
+from barnabas.cli.main import main
 from barnabas.console.logins import PasswordHash, User
 from barnabas.testing import KafkaCluster
 from tests.support.browser import Browser, browser_path
 from tests.support.running_console import RunningConsole
+from tests.support.waiting import wait_until
 from tests.unit.pipelines.pipeline_files import FLIGHTS
 
 pytestmark = pytest.mark.skipif(
@@ -49,6 +55,8 @@ PAGES = (
     "messages?topic=airports",
 )
 SECONDS_MAX = 2.0
+# What is moved away from the broker that dies, and how fast: minutes, unless it is cancelled.
+MOVED_BYTES, MOVE_RATE = 6 << 20, 20_000
 PICTURES = os.environ.get("BARNABAS_PICTURES")
 # The elements with text of their own whose contrast is below what WCAG 2 wants (4.5, or 3 for large text).
 TOO_FAINT = """(() => {
@@ -85,6 +93,7 @@ def cluster() -> Iterator[KafkaCluster]:
     with KafkaCluster(brokers=3, session_timeout_ms=4_000) as running:
         running.create_topic("flights", partitions=6, replication_factor=3, config={"retention.ms": "86400000"})
         running.create_topic("airports", partitions=3, replication_factor=3)
+        _make_what_is_moved(running)
         stop = threading.Event()
         worker = threading.Thread(target=_work, args=(running.bootstrap_servers, stop))
         worker.start()
@@ -125,7 +134,7 @@ def browser(chromium: Browser, console: RunningConsole) -> Iterator[Browser]:
     chromium.go("about:blank")
 
 
-def test_every_page_while_a_broker_dies_and_comes_back(
+def test_every_page_while_a_broker_dies_is_reassigned_and_comes_back(
     cluster: KafkaCluster, console: RunningConsole, browser: Browser
 ) -> None:
     console.wait_for("/", "All is well.")
@@ -139,15 +148,28 @@ def test_every_page_while_a_broker_dies_and_comes_back(
     browser.wait_for("document.body.innerText.includes('broker 2 has 1')")
     assert browser.ask("document.getElementById('questions').open") is True
     console.wait_for("/groups", "delays")
+    # Its replica goes to broker 3, and all pages are looked at while that copies.
+    _reassign(cluster, "moved", [1, 3])
+    console.wait_for("/reassignments", "1 partition being moved", "moved-0 1, 2 3 2")
+    browser.go(console.url + "reassignments")
+    browser.wait_for("!!document.querySelector('progress')")
+    copied = browser.ask("document.querySelector('progress').value")
+    assert copied < 100
     _look_at_all(browser, console)
+    # An open page sees it go on; who only looks has nothing to cancel it with.
+    browser.go(console.url + "reassignments")
+    browser.wait_for(f"document.querySelector('progress').value > {copied}")
+    assert browser.ask("document.querySelectorAll('main button').length") == 0
+    _picture(browser, console, "reassignments", "console-reassignment.png", DESKTOP, "light")
     _picture(browser, console, "", "console-overview.png", DESKTOP, "light")
     _picture(browser, console, "", "console-phone.png", PHONE, "dark")
     _picture(browser, console, "alerts", "console-alerts.png", DESKTOP, "dark")
     browser.go(console.url + "topics/flights/0")
     cluster.start_broker(2)
     browser.wait_for("!document.querySelector('main dl .warning')", 30)
+    _cancel_the_move(cluster, browser)
     console.wait_for("/", "Under-replicated 0 partitions")
-    _look_at_all(browser, console, ("", "brokers/2", "topics/flights/0"))
+    _look_at_all(browser, console, ("", "brokers/2", "topics/flights/0", "reassignments"))
     _picture(browser, console, "topics/flights/0", "console-partition.png", DESKTOP, "dark")
     _picture(browser, console, "groups/delays", "console-group.png", DESKTOP, "light")
     _picture(browser, console, "configs/topics/flights", "console-configs.png", DESKTOP, "light")
@@ -291,6 +313,62 @@ def test_a_login_leads_to_the_page_that_was_asked_for(cluster: KafkaCluster, chr
 
 
 # Inside.
+
+
+def _cancel_the_move(cluster: KafkaCluster, browser: Browser) -> None:
+    """By the buttons of a console that may change the cluster."""
+    with RunningConsole(cluster.bootstrap_servers, may_change=True) as console:
+        console.wait_for("/reassignments", "moved-0 1, 2 3 2", "Cancel all of them")
+        for size, theme in DRESSES:
+            browser.dress(*size, theme)
+            browser.go(console.url + "reassignments")
+            browser.wait_for("!!document.querySelector('progress')")
+            assert browser.ask("document.querySelector('progress').value") < 100
+            _look_at(browser, "/reassignments with buttons")
+        browser.ask("document.querySelector('table form button').focus()")
+        _enter(browser)
+        browser.wait_for("!!document.querySelector('button.does')")
+        assert "moved-0 stays on brokers 1, 2" in browser.text()
+        _look_at(browser, "the confirmation")
+        browser.ask("document.querySelector('button.does').focus()")
+        _enter(browser)
+        browser.wait_for("document.querySelector('h1').textContent.includes('done')")
+        assert "1 move cancelled." in browser.text()
+        wait_until(lambda: cluster.replicas("moved") == (1, 2), "it is where it was", 30)
+        browser.go(console.url + "reassignments")
+        browser.wait_for("document.body.innerText.includes('Nothing is being moved.')")
+        browser.go("about:blank")
+    # What the fixture looks for is who else was asked than a console.
+    browser.asked_for[:] = [url for url in browser.asked_for if not url.startswith(console.url)]
+
+
+def _make_what_is_moved(cluster: KafkaCluster) -> None:
+    """A partition on brokers 1 and 2, which comes to broker 3 slowly."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    slow = {"follower.replication.throttled.replicas": "*"}
+    rate = ConfigEntry(
+        "follower.replication.throttled.rate", str(MOVE_RATE), incremental_operation=AlterConfigOpType.SET
+    )
+    asked = [
+        *admin.create_topics([NewTopic("moved", 1, replica_assignment=[[1, 2]], config=slow)]).values(),
+        *admin.incremental_alter_configs(
+            [ConfigResource(ConfigResource.Type.BROKER, "3", incremental_configs=[rate])]
+        ).values(),
+    ]
+    for each in asked:
+        each.result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for _ in range(MOVED_BYTES >> 16):
+        producer.produce("moved", os.urandom(1 << 16))
+    assert producer.flush(30) == 0
+
+
+def _reassign(cluster: KafkaCluster, topic: str, replicas: Sequence[int]) -> None:
+    """Begins to move its only partition, and returns."""
+    place = {"topic": topic, "partition": 0, "replicas": list(replicas)}
+    command = ["reassign", "execute", "-", "--no-wait", "--bootstrap-server", cluster.bootstrap_servers]
+    done = CliRunner().invoke(main, command, input=json.dumps({"version": 1, "partitions": [place]}))
+    assert done.exit_code == 0, done.output
 
 
 def _enter(browser: Browser) -> None:
