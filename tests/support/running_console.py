@@ -61,6 +61,7 @@ class RunningConsole:
         users: Mapping[str, User] | None = None,
         may_change: bool = False,
         read_files: ReadFiles | None = None,
+        pace: float = PACE,
     ) -> None:
         self.url = ""
         self.complaints = Complaints()
@@ -69,6 +70,7 @@ class RunningConsole:
         self._users = users
         self._may_change = may_change
         self._read_files = read_files
+        self._pace = pace
         self.changes: list[str] = []
         """What it said of changes that it made."""
         self._ready = threading.Event()
@@ -144,7 +146,7 @@ class RunningConsole:
                 may_change=self._may_change,
                 read_files=self._read_files,
                 on_change=self.changes.append,
-                pace=PACE,
+                pace=self._pace,
                 on_ready=self._listens,
             )
 
