@@ -143,13 +143,11 @@ def check_java() -> list[Finding]:
     if not _has_module("pyspark"):
         what = "pipelines need Spark, which is not installed"
         return [Finding("java", State.NOTE, what, "pip install 'barnabas[spark]' where you want them")]
-    from barnabas.pipelines.definition import PipelineError
-    from barnabas.pipelines.java import find_java
+    from barnabas.pipelines.java import look_for_java
 
-    try:
-        java = find_java()
-    except PipelineError as error:
-        what, _, advice = str(error).partition(". ")
+    java = look_for_java()
+    if isinstance(java, str):
+        what, _, advice = java.partition(". ")
         return [Finding("java", State.WARNING, what, advice)]
     return [Finding("java", State.OK, f"Java {java.major_version} for Spark: {java.executable}")]
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from barnabas.pipelines.definition import PipelineError
-
 OLDEST_MAJOR_VERSION = 17
 NEWEST_MAJOR_VERSION = 22
 """With Java 23 and later Spark 4.0 ends at once: what it needs of the security manager is gone."""
@@ -44,13 +42,23 @@ def find_java() -> Java:
 
     The version is what the program itself says. Raises PipelineError, with what was found and the remedy.
     """
+    found = look_for_java()
+    if isinstance(found, Java):
+        return found
+    from barnabas.pipelines.definition import PipelineError
+
+    raise PipelineError(found)
+
+
+def look_for_java() -> Java | str:
+    """Like `find_java`, for who has no pipeline: the reason and the remedy where there is none, in two sentences."""
     seen: list[str] = []
     for executable, is_from_package in _candidates():
         major_version = _major_version(executable)
         if major_version is not None and OLDEST_MAJOR_VERSION <= major_version <= NEWEST_MAJOR_VERSION:
             return Java(executable, major_version, is_from_package)
         seen.append(f"{executable} ({'does not run' if major_version is None else f'version {major_version}'})")
-    raise PipelineError(
+    return (
         f"Spark needs a Java of version {OLDEST_MAJOR_VERSION} to {NEWEST_MAJOR_VERSION}; found: "
         f"{', '.join(seen) or 'none'}. Run `pip install 'barnabas[spark]'`, which brings one, or set JAVA_HOME"
     )

@@ -388,3 +388,15 @@ def test_directories_and_logs_of_brokers_here_are_looked_at(
     assert "8,192 files open; a broker with these logs wants 24,000" in findings(done)["open_files"][0]
     assert f"{tmp_path}: " in done.output
     assert "/not/on/this/machine" not in done.output
+
+
+def test_looking_for_java_loads_nothing_else_of_pipelines() -> None:
+    program = (
+        "import sys\n"
+        "from barnabas.cli.doctor_machine import check_java\n"
+        "check_java()\n"
+        "print(*(name for name in sys.modules if name.startswith('barnabas.pipelines')))"
+    )
+    env = {**os.environ, "JAVA_HOME": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+    assert set(done.stdout.split()) <= {"barnabas.pipelines", "barnabas.pipelines.java"}
