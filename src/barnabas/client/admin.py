@@ -20,6 +20,7 @@ from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.quota_admin import ClientQuotas, QuotaAdmin
 from barnabas.client.reassignments import PartitionReassignment, alter_codes, alter_request, list_request, listed
 from barnabas.client.records import OffsetAndTimestamp
+from barnabas.kernel.turns import in_turns
 from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.primitives import ZERO_UUID
@@ -181,7 +182,7 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
             response = await self._client.ask(node, self._lane, request, attempt_ms)
             for topic in response.topics:
                 raise_for_code(topic.error_code, f"topic {topic.name}")
-            return dict(Cluster().updated(response).topics)
+            return dict((await in_turns(Cluster().updated(response))).topics)
 
         return await self._somewhere("describing topics", ask, timeout_ms)
 

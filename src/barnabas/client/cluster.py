@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import ZERO_UUID
@@ -12,7 +12,11 @@ from barnabas.wire.sentinels import NO_BROKER, NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.kernel.steps import Steps
     from barnabas.wire.messages import MetadataResponse
+
+STEP_PARTITIONS: Final = 1_024
+"""So many partitions, and topics, are taken into an image in one turn of the loop: some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +81,19 @@ class Cluster:
         info = self.topics.get(topic)
         return 0 if info is None else len(info.partitions)
 
-    def updated(self, response: MetadataResponse) -> Cluster:
-        """The image after an answer to Metadata; topics that are not in it are known no more.
+    def updated(self, response: MetadataResponse) -> Steps[Cluster]:
+        """The image after an answer to Metadata, in steps; topics that are not in it are known no more.
 
         A broker may lag behind another: what it says of a partition counts only if its leader epoch is not older than
         what is known, unless the topic was created anew (KIP-320).
         """
         topics: dict[str, TopicInfo] = {}
+        left = STEP_PARTITIONS
         for answer in response.topics:
+            left -= 1
+            if left <= 0:
+                yield
+                left = STEP_PARTITIONS
             if answer.name is None:
                 continue
             known = self.topics.get(answer.name)
@@ -99,18 +108,17 @@ class Cluster:
             partitions: dict[int, PartitionInfo] = {}
             for part in answer.partitions:
                 before = known.partitions.get(part.partition_index) if known is not None and is_same else None
-                if before is not None and part.leader_epoch < before.leader_epoch:
-                    partitions[part.partition_index] = before
-                    continue
-                partitions[part.partition_index] = PartitionInfo(
-                    part.leader_id,
-                    part.leader_epoch,
-                    tuple(part.replica_nodes),
-                    tuple(part.isr_nodes),
-                    tuple(part.offline_replicas),
-                )
+                partitions[part.partition_index] = _newer(before, part)
+                left -= 1
+                if left <= 0:
+                    yield
+                    left = STEP_PARTITIONS
             topics[answer.name] = TopicInfo(
-                answer.name, bytes(answer.topic_id), answer.is_internal, dict(sorted(partitions.items())), error
+                answer.name,
+                bytes(answer.topic_id),
+                answer.is_internal,
+                {number: partitions[number] for number in sorted(partitions)},
+                error,
             )
         return Cluster(
             cluster_id=response.cluster_id,
@@ -133,3 +141,33 @@ class Cluster:
         partitions = dict(topic.partitions)
         partitions[partition.partition] = replace(info, leader_id=leader_id, leader_epoch=leader_epoch)
         return replace(self, topics={**self.topics, topic.name: replace(topic, partitions=partitions)})
+
+
+def let_go(response: MetadataResponse) -> Steps[None]:
+    """Empties an answer that nobody needs any more: freeing very many partitions at once takes long, too."""
+    left = STEP_PARTITIONS
+    while response.topics:
+        partitions = response.topics[-1].partitions
+        freed = partitions[-left:]
+        del partitions[-left:]
+        left -= len(freed) + 1
+        if not partitions:
+            response.topics.pop()
+        if left <= 0:
+            yield
+            left = STEP_PARTITIONS
+
+
+# Inside.
+
+
+def _newer(before: PartitionInfo | None, part: MetadataResponse.MetadataResponsePartition) -> PartitionInfo:
+    if before is not None and part.leader_epoch < before.leader_epoch:
+        return before
+    return PartitionInfo(
+        part.leader_id,
+        part.leader_epoch,
+        tuple(part.replica_nodes),
+        tuple(part.isr_nodes),
+        tuple(part.offline_replicas),
+    )

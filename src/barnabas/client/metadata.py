@@ -7,13 +7,14 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import Cluster, let_go
 from barnabas.client.connections import METADATA_LANE
 from barnabas.client.elsewhere import SILENT_SECONDS, first_answer
 from barnabas.client.errors import ClientClosedError, NoBrokerError
 from barnabas.client.retrying import Backoff
 from barnabas.client.settings import split_address
 from barnabas.client.versions import VERSIONS
+from barnabas.kernel.turns import in_turns
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -61,6 +62,8 @@ class Metadata:
         self._silent: dict[str, float] = {}
         """Who has owed an answer for too long, by `host:port`, and until when others are asked first."""
         self._listeners: list[Callable[[], object]] = []
+        self._learned: dict[TopicPartition, tuple[int, int]] | None = None
+        """Leaders and their epochs that brokers tell of while an answer to Metadata is taken in; None otherwise."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -143,6 +146,8 @@ class Metadata:
         """A broker told in its answer who leads a partition now."""
         changed = self.cluster.with_leader(partition, leader_id, leader_epoch)
         if changed is not self.cluster:
+            if self._learned is not None:
+                self._learned[partition] = leader_id, leader_epoch
             self._replace(changed)
 
     # The loop.
@@ -205,7 +210,7 @@ class Metadata:
             if refused is not None:
                 raise refused from None
             raise NoBrokerError(f"no broker answers: {'; '.join(dict.fromkeys(map(str, errors)))}") from None
-        self._take(response)
+        await self._take(response)
 
     def _candidates(self) -> list[Outgoing]:
         """Whom to ask, the best first: connected, then those that nothing speaks against, those that were silent, and
@@ -241,10 +246,21 @@ class Metadata:
             raise NoBrokerError(f"{outgoing.peer} does not know any broker yet")
         return cast("MetadataResponse", response)
 
-    def _take(self, response: MetadataResponse) -> None:
+    async def _take(self, response: MetadataResponse) -> None:
         if any(topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE for topic in response.topics):
             self._wanted.set()
-        self._replace(self.cluster.updated(response))
+        learned = self._learned = {}
+        try:
+            image = await in_turns(self.cluster.updated(response))
+        finally:
+            self._learned = None
+        for partition, (leader_id, leader_epoch) in learned.items():
+            # Epochs of a topic that was created anew meanwhile have begun again.
+            topic, known = image.topics.get(partition.topic), self.cluster.topics.get(partition.topic)
+            if topic is not None and known is not None and topic.topic_id == known.topic_id:
+                image = image.with_leader(partition, leader_id, leader_epoch)
+        self._replace(image)
+        await in_turns(let_go(response))
 
     def _replace(self, cluster: Cluster) -> None:
         self.cluster = cluster

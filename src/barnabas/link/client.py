@@ -11,6 +11,7 @@ import operator
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.kernel.lazy_timer import ROUNDING_SECONDS, LazyTimer
@@ -28,6 +29,7 @@ from barnabas.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.wire.primitives import Buffer, ProtocolError
 
 if TYPE_CHECKING:
+    from barnabas.kernel.steps import Steps
     from barnabas.link.tls import TlsEnd
 
 _expiry = operator.attrgetter("expires_at")
@@ -36,6 +38,8 @@ _error_code_at = struct.Struct(">h").unpack_from
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _API_VERSIONS_KEY: Final = 18
 _API_VERSIONS_VERSION: Final = 3
+LARGE_RESPONSE_BYTES: Final = 128 * 1024
+"""What is larger is decoded in turns of the loop: one of 100,000 partitions would hold it for a third of a second."""
 
 Result = TypeVar("Result")
 Encode = Callable[[int], list[Buffer]]
@@ -66,6 +70,13 @@ class _InFlight:
         self.on_failure = on_failure
         self.timeout_ms = timeout_ms
         self.expires_at = expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A response of many bytes that is not decoded yet."""
+
+    steps: Steps[Any]
 
 
 class ClientConnection(Connection):
@@ -291,6 +302,11 @@ def decoding_copy(api_key: int, version: int) -> Decode[Any]:
     return functools.partial(_decode_copy, codec.response_decoder(api_key, version))
 
 
+def decoding_small(api_key: int, version: int) -> Decode[Any]:
+    """Like `decoding_copy`, except that of a response of many bytes it makes the steps that decode it: a `Pieces`."""
+    return functools.partial(_decode_small, api_key, version)
+
+
 def decoding_view(api_key: int, version: int) -> Decode[Any]:
     """What reads a response in place: records in it are valid until `on_response` returns."""
     return functools.partial(_decode_view, codec.response_decoder(api_key, version))
@@ -303,6 +319,12 @@ def _encode(encode: Callable[[int, Any], list[Buffer]], message: Any, correlatio
 def _decode_copy(decode: Callable[[Buffer, int, int], tuple[Any, int]], buffer: Buffer, start: int, end: int) -> Any:
     copy = bytes(buffer[start:end])
     return decode(copy, 0, len(copy))[0]
+
+
+def _decode_small(api_key: int, version: int, buffer: Buffer, start: int, end: int) -> Any:
+    if end - start <= LARGE_RESPONSE_BYTES:
+        return _decode_copy(codec.response_decoder(api_key, version), buffer, start, end)
+    return Pieces(codec.response_in_steps(api_key, version, bytes(buffer[start:end])))
 
 
 def _decode_view(decode: Callable[[Buffer, int, int], tuple[Any, int]], buffer: Buffer, start: int, end: int) -> Any:

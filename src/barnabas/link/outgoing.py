@@ -18,14 +18,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas import __version__
 from barnabas.kernel.spoken import spoken_ms
+from barnabas.kernel.turns import in_turns
 from barnabas.link.client import (
     ClientConnection,
     Decode,
     Encode,
     OnFailure,
     OnResponse,
+    Pieces,
     connect,
     decoding_copy,
+    decoding_small,
     decoding_view,
     encoding,
 )
@@ -198,10 +201,12 @@ class Outgoing:
         ConnectionLostError (also when no connection can be made, or after `close`), RequestTimeoutError,
         ProtocolError when the broker's ApiVersions makes no sense, InFlightLimitError when `waiting_max` requests wait
         already, EncodeError for a message that cannot be written and ValueError for an unknown version. Cancelling
-        takes the request back if it has not left; otherwise its response is dropped.
+        takes the request back if it has not left; otherwise its response is dropped. A response of many bytes is
+        decoded in turns of the loop, after the time-out has ended; one that cannot be read leaves the connection open.
         """
-        decode = decoding_copy(type(message).SCHEMA.api_key, version)
-        return await self._await(encoding(message, version, self._client_id), decode, timeout_ms, _same)
+        decode = decoding_small(type(message).SCHEMA.api_key, version)
+        response = await self._await(encoding(message, version, self._client_id), decode, timeout_ms, _same)
+        return await in_turns(response.steps) if isinstance(response, Pieces) else response
 
     async def send_in_steps(self, message: Any, version: int, timeout_ms: float, steps: RunsSteps) -> Any:
         """Like `send`, for a message of many elements, which is encoded in steps; and not before there is a connection,

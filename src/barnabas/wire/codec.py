@@ -167,6 +167,22 @@ def response_decoder(api_key: int, version: int) -> Decode:
     return decode_response
 
 
+def response_in_steps(api_key: int, version: int, response: Buffer) -> Steps[Any]:
+    """Decodes a response of many bytes, which begins with its header, in steps; otherwise as `response_decoder` does.
+
+    The buffer must stay as it is until the end.
+    """
+    name = catalogue.response(api_key).name
+    position, end = 4, len(response)
+    if headers.response_header_version(api_key, version):
+        if end < 5:
+            raise ProtocolError(f"{name} version {version}: the bytes end within the header")
+        position = skip_tagged_fields(response, 5, end, response[4]) if response[4] else 5
+    # An element takes a byte and more: what has come bounds them.
+    message, _ = yield from compiler_decode.step_decoder(name, version)(response, position, end, end)
+    return message
+
+
 @functools.cache
 def response_encoder(api_key: int, version: int) -> EncodeFrame:
     """Encodes a response with size and header.

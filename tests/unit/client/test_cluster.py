@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from barnabas.client.cluster import Cluster
+import pytest
+
+from barnabas.client.cluster import STEP_PARTITIONS, Cluster, let_go
+from barnabas.kernel.steps import at_once
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import MetadataResponse
 from barnabas.wire.topics import TopicPartition
@@ -25,23 +28,62 @@ def answer(leader: int, epoch: int, topic_id: bytes = ONE, error: ErrorCode = Er
     return MetadataResponse(cluster_id="c", controller_id=2, brokers=brokers, topics=[topic])
 
 
+def updated(cluster: Cluster, response: MetadataResponse) -> Cluster:
+    return at_once(cluster.updated(response))
+
+
+def large_answer(topics: int, partitions: int) -> MetadataResponse:
+    found = answer(1, 5)
+    found.topics = [
+        MetadataResponse.MetadataResponseTopic(
+            name=f"topic-{topic}",
+            partitions=[
+                MetadataResponse.MetadataResponsePartition(partition_index=number, leader_id=1, replica_nodes=[1])
+                for number in range(partitions)
+            ],
+        )
+        for topic in range(topics)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 20_000), (200, 100), (20_000, 0), (20_000, 1)])
+def test_a_large_answer_is_taken_in_and_let_go_in_steps(topics: int, partitions: int) -> None:
+    response = large_answer(topics, partitions)
+    count = topics * (partitions + 1)
+    turns = -(-count // STEP_PARTITIONS)
+    steps = Cluster().updated(response)
+    taken = 0
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(steps)
+            taken += 1
+    assert turns - 2 <= taken <= turns
+    image: Cluster = end.value.value
+    assert len(image.topics) == topics
+    assert sum(map(len, (topic.partitions for topic in image.topics.values()))) == topics * partitions
+    freed = sum(1 for _ in let_go(response))
+    assert response.topics == []
+    assert turns - 2 <= freed <= turns + 1
+
+
 def test_takes_over_what_is_newer_and_keeps_what_a_lagging_broker_does_not_know() -> None:
-    cluster = Cluster().updated(answer(1, 5))
+    cluster = updated(Cluster(), answer(1, 5))
     assert cluster.controller_id == 2
     assert cluster.partition_count("events") == 1
     leader = cluster.leader(EVENTS)
     assert leader is not None
     assert (leader[0].host, leader[1]) == ("b1", 5)
-    cluster = cluster.updated(answer(2, 4))
+    cluster = updated(cluster, answer(2, 4))
     assert cluster.leader(EVENTS) == leader
-    cluster = cluster.updated(answer(2, 6))
+    cluster = updated(cluster, answer(2, 6))
     newer = cluster.leader(EVENTS)
     assert newer is not None
     assert (newer[0].node_id, newer[1]) == (2, 6)
 
 
 def test_a_topic_created_anew_begins_anew() -> None:
-    cluster = Cluster().updated(answer(1, 5)).updated(answer(2, 0, TWO))
+    cluster = updated(updated(Cluster(), answer(1, 5)), answer(2, 0, TWO))
     assert cluster.topics["events"].topic_id == TWO
     leader = cluster.leader(EVENTS)
     assert leader is not None
@@ -49,23 +91,23 @@ def test_a_topic_created_anew_begins_anew() -> None:
 
 
 def test_errors_keep_what_is_known_except_that_the_topic_is_gone() -> None:
-    cluster = Cluster().updated(answer(1, 5))
-    failed = cluster.updated(answer(1, 5, error=ErrorCode.LEADER_NOT_AVAILABLE))
+    cluster = updated(Cluster(), answer(1, 5))
+    failed = updated(cluster, answer(1, 5, error=ErrorCode.LEADER_NOT_AVAILABLE))
     assert failed.topics["events"].error is ErrorCode.LEADER_NOT_AVAILABLE
     assert failed.partition_count("events") == 1
-    gone = cluster.updated(answer(1, 5, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    gone = updated(cluster, answer(1, 5, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     assert gone.partition_count("events") == 0
     assert gone.leader(EVENTS) is None
-    assert cluster.updated(MetadataResponse(brokers=[], topics=[])).topics == {}
+    assert updated(cluster, MetadataResponse(brokers=[], topics=[])).topics == {}
 
 
 def test_there_is_no_leader_where_its_broker_is_not_known() -> None:
-    assert Cluster().updated(answer(7, 5)).leader(EVENTS) is None
-    assert Cluster().updated(answer(-1, 5)).leader(EVENTS) is None
+    assert updated(Cluster(), answer(7, 5)).leader(EVENTS) is None
+    assert updated(Cluster(), answer(-1, 5)).leader(EVENTS) is None
 
 
 def test_a_leader_that_a_broker_tells_counts_only_if_it_is_newer_and_known() -> None:
-    cluster = Cluster().updated(answer(1, 5))
+    cluster = updated(Cluster(), answer(1, 5))
     assert cluster.with_leader(EVENTS, 2, 5) is cluster
     assert cluster.with_leader(EVENTS, 9, 6) is cluster
     assert cluster.with_leader(TopicPartition("other", 0), 2, 6) is cluster

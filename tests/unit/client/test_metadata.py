@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from barnabas.client.client import Client
-from barnabas.client.cluster import BrokerNode
+from barnabas.client.cluster import STEP_PARTITIONS, BrokerNode
 from barnabas.client.errors import ClientClosedError
 from barnabas.client.settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.wire.messages import MetadataResponse
+from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import cluster_of, simulated, turns
 
 
@@ -116,6 +117,43 @@ def test_a_broker_that_says_nothing_is_not_waited_for_and_then_asked_last() -> N
         # A refresh follows another after a pause of 100 ms.
         assert sum(wait > 0.5 for wait in waits) == 1
         assert max(waits) < 1.3
+        await client.close()
+
+    simulated(main)
+
+
+def test_a_leader_that_is_told_of_while_a_large_answer_is_taken_in_is_not_forgotten() -> None:
+    def answer() -> MetadataResponse:
+        broker = MetadataResponse.MetadataResponseBroker
+        partition = MetadataResponse.MetadataResponsePartition
+        topic = MetadataResponse.MetadataResponseTopic
+        return MetadataResponse(
+            brokers=[broker(node_id=number, host=f"broker-{number}", port=9092) for number in (1, 2)],
+            topics=[
+                topic(
+                    name="large",
+                    topic_id=bytes(16),
+                    partitions=[
+                        partition(partition_index=number, leader_id=1, leader_epoch=3)
+                        for number in range(3 * STEP_PARTITIONS)
+                    ],
+                )
+            ],
+        )
+
+    async def main(host: Host) -> None:
+        answers = {f"{name}:9092": [answer()] for name in ("broker-1", "broker-2")}
+        client = client_of(host, {"bootstrap:1": [answer()], **answers})
+        metadata = client.metadata
+        await client.start(10_000)
+        told, other = TopicPartition("large", 5), TopicPartition("large", 6)
+        updating = asyncio.create_task(metadata.update())
+        while metadata._learned is None:
+            await asyncio.sleep(0)
+        metadata.learn_leader(told, 2, 4)
+        await updating
+        assert metadata.cluster.leader(told) == (BrokerNode(2, "broker-2", 9092), 4)
+        assert metadata.cluster.leader(other) == (BrokerNode(1, "broker-1", 9092), 3)
         await client.close()
 
     simulated(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import struct
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import pytest
 from barnabas.kernel.steps import StepRunner, Steps
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
+from barnabas.link.client import LARGE_RESPONSE_BYTES
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import (
     ConnectionLostError,
@@ -22,7 +24,14 @@ from barnabas.link.errors import (
 )
 from barnabas.link.limits import LinkLimits
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
-from barnabas.wire.messages import FetchRequest, FetchResponse, HeartbeatRequest
+from barnabas.wire import codec
+from barnabas.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    HeartbeatRequest,
+    MetadataRequest,
+    MetadataResponse,
+)
 from barnabas.wire.primitives import EncodeError, ProtocolError
 from tests.unit.link.scripted_broker import ScriptedBroker, answer_plainly
 
@@ -377,5 +386,66 @@ def test_a_request_is_encoded_in_steps_only_for_a_broker_that_is_there(run: Run)
         await broker.listen()
         answer = await outgoing.send_in_steps(HEARTBEAT, 4, 5_000, steps)
         assert (answer.throttle_time_ms, steps.begun) == (0, 1)
+
+    scenario(run, body)
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_a_large_answer_is_read_in_turns_of_the_loop(run: Run, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In version 12 with tags in its header, which are skipped."""
+    partition = MetadataResponse.MetadataResponsePartition(partition_index=3, leader_id=1, replica_nodes=[1, 2])
+    sent = MetadataResponse(
+        topics=[MetadataResponse.MetadataResponseTopic(name="t", topic_id=bytes(16), partitions=[partition] * 10_000)]
+    )
+
+    def answer(key: int, version: int, correlation_id: int) -> bytes:
+        frame = b"".join(codec.response_encoder(key, version)(correlation_id, sent))[4:]
+        if version >= 9:
+            # One tag, 5, of two bytes, where there was none.
+            frame = frame[:4] + b"\x01\x05\x02\xff\xff" + frame[5:]
+        return struct.pack(">i", len(frame)) + frame
+
+    pieces: list[int] = []
+    whole = codec.response_in_steps
+
+    def counted(*given: Any) -> Steps[Any]:
+        reading = whole(*given)
+        while True:
+            try:
+                next(reading)
+            except StopIteration as end:
+                return end.value
+            pieces.append(1)
+            yield
+
+    monkeypatch.setattr(codec, "response_in_steps", counted)
+
+    async def body(broker: ScriptedBroker, outgoing: Outgoing) -> None:
+        broker.answer = answer
+        await outgoing.ready(5_000)
+        asking = asyncio.ensure_future(outgoing.send(MetadataRequest(), version, 5_000))
+        await until(lambda: asking.done() or len(pieces) == 1)
+        assert not asking.done(), "it was read at once"
+        received = await asking
+        assert len(pieces) >= 10_000 // 1_024
+        assert received.topics[0].partitions == sent.topics[0].partitions
+        # What follows is read as before.
+        broker.answer = answer_plainly
+        await outgoing.send(HEARTBEAT, 4, 5_000)
+        assert broker.connections == 1
+
+    scenario(run, body)
+
+
+def test_a_large_answer_that_makes_no_sense_fails_its_request_and_no_other(run: Run) -> None:
+    def answer(_key: int, _version: int, correlation_id: int) -> bytes:
+        return struct.pack(">ii", LARGE_RESPONSE_BYTES + 8, correlation_id) + bytes([127]) * (LARGE_RESPONSE_BYTES + 4)
+
+    async def body(broker: ScriptedBroker, outgoing: Outgoing) -> None:
+        broker.answer = answer
+        with pytest.raises(ProtocolError):
+            await outgoing.send(MetadataRequest(), 8, 5_000)
+        broker.answer = answer_plainly
+        await outgoing.send(HEARTBEAT, 4, 5_000)
 
     scenario(run, body)
