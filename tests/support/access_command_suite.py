@@ -127,13 +127,63 @@ class AccessCommandSuite:
             ("acl", "add", "topic:t", "--principal", "User:x", "--operation", "read"),
             ("user", "list"),
             ("user", "set", "other"),
+            ("acl", "remove", "topic:t", "--execute"),
+            ("quota", "list"),
         ):
             done = run_barnabas(*arguments, "--bootstrap-server", login_bootstrap, *login)
             assert (done.status, done.output) == (1, ""), arguments
             (line,) = done.errors.splitlines()
-            assert "CLUSTER_AUTHORIZATION_FAILED" in line
+            assert "(CLUSTER_AUTHORIZATION_FAILED)" in line
+            # What Apache Kafka says itself is an object of its memory, or nothing.
+            assert ": (" not in line
+            assert "Request(" not in line
             assert PASSWORD not in line
         assert barnabas(bootstrap, "user", "delete", user).status == 0
+
+    def test_what_a_user_may_not_see_is_left_out_and_said_so(
+        self, bootstrap: str, login_bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        user = fresh("user")
+        monkeypatch.setenv("BARNABAS_USER_PASSWORD", PASSWORD)
+        assert barnabas(bootstrap, "user", "set", user, "--mechanism", "SCRAM-SHA-256").status == 0
+        login = ("--command-config", str(command_config(tmp_path, user)))
+        wait_until(
+            lambda: barnabas(login_bootstrap, "cluster", "describe", *login).status == 0, "logs in", SETTLED_SECONDS
+        )
+        with new_topic(bootstrap, "--partitions", "1", "--replication-factor", "1") as topic:
+            nothing: list[tuple[tuple[str, ...], str]] = [
+                (("topic", "list"), "There are no topics that this login may see."),
+                (("topic", "stats"), "There are no topics that this login may see."),
+                (("group", "list"), "There are no groups that this login may see."),
+                (("group", "describe"), "There are no groups that this login may see."),
+                (("txn", "list"), "There is no such transaction that this login may see."),
+                (("txn", "find-hanging"), "No transaction hangs in 0 partitions that this login may see."),
+            ]
+            for arguments, said in nothing:
+                done = barnabas(login_bootstrap, *arguments, *login)
+                # Behind it is of which broker sizes are not known.
+                assert (done.status, done.output, done.errors.splitlines()[0]) == (0, "", said), arguments
+            refused: list[tuple[tuple[str, ...], str]] = [
+                (("txn", "producers", f"{topic}:0"), "TOPIC_AUTHORIZATION_FAILED"),
+                (("txn", "find-hanging", topic), "TOPIC_AUTHORIZATION_FAILED"),
+                (("txn", "abort", f"{topic}:0", "--start-offset", "0"), "TOPIC_AUTHORIZATION_FAILED"),
+                (("txn", "describe", "anybody"), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+            ]
+            for arguments, error in refused:
+                done = barnabas(login_bootstrap, *arguments, *login)
+                assert (done.status, done.output) == (1, ""), arguments
+                (line,) = done.errors.splitlines()
+                assert error in line, arguments
+        assert barnabas(bootstrap, "user", "delete", user).status == 0
+
+    def test_a_transaction_is_not_waited_for_where_nothing_keeps_any(self, bootstrap: str) -> None:
+        """Brokers could not make the topic either, with so few of them."""
+        assert "__transaction_state" not in barnabas(bootstrap, "topic", "list").output
+        done = barnabas(bootstrap, "txn", "describe", "anybody")
+        assert (done.status, done.output) == (4, "")
+        assert "there is no transactional id anybody" in done.errors
+        assert "__transaction_state" not in barnabas(bootstrap, "topic", "list").output
+        assert barnabas(bootstrap, "txn", "describe", "").status == 2
 
     @staticmethod
     def refused(bootstrap: str, *arguments: str) -> Done:

@@ -9,10 +9,11 @@ import click
 from barnabas.cli.profiles import is_on_command_line, profile_of_command
 from barnabas.client.access import Access, access_of
 
-__all__ = ["Access", "access_of_command", "command_config_option", "read_access"]
+__all__ = ["Access", "access_of_command", "command_config_option", "read_access", "seen_by_command"]
 
 COMMAND_CONFIG_VARIABLE: Final = "BARNABAS_COMMAND_CONFIG"
 _META: Final = "barnabas.cli.command_config"
+_LOGIN: Final = "barnabas.cli.command_config.login"
 
 
 def _note(context: click.Context, parameter: click.Parameter, path: str | None) -> str | None:
@@ -39,7 +40,19 @@ def access_of_command() -> Access:
     """
     context = click.get_current_context(silent=True)
     path = None if context is None else _path(context)
-    return Access() if path is None else read_access(path)
+    if context is None or path is None:
+        return Access()
+    access = read_access(path)
+    context.meta[_LOGIN] = access.login is not None
+    return access
+
+
+def seen_by_command() -> str:
+    """What to say behind "there are none": brokers leave out what a login may not see, and do not say so. Nothing where
+    the command does not log in, or has read no file.
+    """
+    context = click.get_current_context(silent=True)
+    return " that this login may see" if context is not None and context.meta.get(_LOGIN) else ""
 
 
 def _path(context: click.Context) -> str | None:

@@ -411,9 +411,12 @@ def _of_kafka(error: KafkaError) -> tuple[str, ExitStatus]:
         ErrorCode.RESOURCE_NOT_FOUND,
     }
     message = error.code.message if error.detail is None else error.detail
-    if error.detail is not None and ": " not in error.detail:
-        # Only what it is about; a broker's own words are behind a colon.
-        message = f"{error.detail}: {error.code.message}"
+    if error.detail is not None:
+        what, _, words = error.detail.partition(": ")
+        # Only what it is about; a broker's own words are behind a colon. Of what it refuses, Apache Kafka says nothing
+        # there, or shows the object in its memory.
+        if not words.strip() or words.startswith("Request Request("):
+            message = f"{what.rstrip(': ')}: {error.code.message}"
     status = ExitStatus.MISSING if error.code in missing else ExitStatus.FAILED
     return f"{message.rstrip('. ')} ({error.code.name})", status
 

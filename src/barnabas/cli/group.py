@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.command_config import seen_by_command
 from barnabas.cli.connection import (
     bootstrap_option,
     complete_groups,
@@ -119,7 +120,7 @@ def list_groups(states: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
         elif groups:
             print_table(_LIST_COLUMNS, [list(listed(group).values()) for group in groups])
         else:
-            say("There are no such groups." if states else "There are no groups.")
+            say(f"There are no {'such ' if states else ''}groups{seen_by_command()}.")
 
     run_with_client(bootstrap, body)
 
@@ -150,7 +151,7 @@ def describe(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
                     click.echo()
                 _print_group(group)
             if not names and not groups:
-                say("There are no groups.")
+                say(f"There are no groups{seen_by_command()}.")
         if missing and names:
             raise missing_groups(missing)
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from barnabas.cli.command_config import seen_by_command
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.output import say
 
 
 def missing_topics(names: Sequence[str]) -> CommandError:
     """There are no such topics."""
     what = "there is no topic" if len(names) == 1 else "there are no topics"
     return CommandError(f"{what} {', '.join(names)}; `barnabas topic list` shows which there are", ExitStatus.MISSING)
+
+
+def say_no_topics() -> None:
+    """There are no topics at all, as far as the command may see them."""
+    seen = seen_by_command()
+    say(f"There are no topics{seen}." if seen else "There are no topics yet: `barnabas topic create NAME` makes one.")
 
 
 def missing_groups(names: Sequence[str]) -> CommandError:

@@ -19,8 +19,8 @@ from barnabas.cli.connection import (
     run_with_client,
 )
 from barnabas.cli.later_commands import LaterCommands
-from barnabas.cli.missing import missing_topics
-from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
+from barnabas.cli.missing import missing_topics, say_no_topics
+from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, shown
 from barnabas.cli.topic_ids import topic_id
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def list_topics(exclude_internal: bool, bootstrap: str, as_json: bool) -> None:
         elif topics:
             print_table(_LIST_COLUMNS, [_listed_row(topic) for topic in topics])
         else:
-            say("There are no topics yet: `barnabas topic create NAME` makes one.")
+            say_no_topics()
 
     run_with_client(bootstrap, body)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.missing import say_no_topics
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
 from barnabas.cli.partition_selection import Bounds, find_bounds, find_partitions
 from barnabas.cli.reassignment_view import Sizes, replica_sizes, size_of
@@ -207,7 +208,7 @@ def show(statistics: Statistics, *, as_json: bool) -> None:
         for line in _unevenness(statistics.partitions):
             say(line)
     else:
-        say("There are no topics yet: `barnabas topic create NAME` makes one.")
+        say_no_topics()
     if statistics.silent:
         say(
             f"Sizes are not told by broker {', '.join(map(str, statistics.silent))}: its replicas count as others tell."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from barnabas.cli.command_config import seen_by_command
 from barnabas.cli.connection import (
     CommandError,
     ExitStatus,
@@ -109,7 +110,7 @@ def list_transactions(
         elif rows:
             print_table(_COLUMNS, rows)
         else:
-            say("There is no such transaction.")
+            say(f"There is no such transaction{seen_by_command()}.")
 
     run_with_client(bootstrap, body)
 
@@ -123,11 +124,15 @@ def list_transactions(
 def describe(ids: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """Show transactions: since when each is open, its time-out, and the partitions that wait for its end."""
 
+    if "" in ids:
+        raise click.BadParameter("a transactional id is not empty", param_hint="TRANSACTIONAL-ID")
+
     async def body(client: Client) -> None:
         from barnabas.client.transaction_admin import TransactionAdmin
 
         async with TransactionAdmin(client) as admin:
-            found = await admin.describe_transactions(ids)
+            # Where nothing keeps transactions there are none; the question would make the topic, if brokers can.
+            found = await admin.describe_transactions(ids) if await _may_have_transactions(client) else {}
         described = [found[each] for each in dict.fromkeys(ids) if each in found]
         if as_json:
             print_json({"transactions": [_document(each) for each in described]})
@@ -220,7 +225,7 @@ def find_hanging(
                 f"{shown(partition.topic)}:{partition.partition} --start-offset {offset}"
             )
         else:
-            say(f"No transaction hangs in {counted(len(partitions), 'partition')}.")
+            say(f"No transaction hangs in {counted(len(partitions), 'partition')}{seen_by_command()}.")
 
     run_with_client(bootstrap, body)
 
@@ -275,6 +280,20 @@ def abort(place: str, start_offset: int, force: bool, bootstrap: str, as_json: b
 
 
 # Inside.
+
+
+async def _may_have_transactions(client: Client) -> bool:
+    """Whether the topic that keeps them is there, or not for this login to see."""
+    from barnabas.client.admin import Admin
+    from barnabas.wire.errors import ErrorCode, KafkaError
+    from barnabas.wire.topics import TRANSACTION_TOPIC
+
+    async with Admin(client) as admin:
+        try:
+            await admin.describe_topics([TRANSACTION_TOPIC])
+        except KafkaError as error:
+            return error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return True
 
 
 async def _searched(

@@ -9,7 +9,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from barnabas.cli.command_config import Access, read_access
+from barnabas.cli.command_config import (
+    Access,
+    access_of_command,
+    command_config_option,
+    read_access,
+    seen_by_command,
+)
 from barnabas.cli.connection import bootstrap_option, exiting, run_with_client
 from barnabas.client.client import Client
 from barnabas.link.errors import AuthenticationFailedError
@@ -128,3 +134,16 @@ def test_tls_is_read_as_kafkas_commands_read_it(tmp_path: Path) -> None:
     both = read_access(write(tmp_path, GOOD.replace("=SASL_PLAINTEXT", "=SASL_SSL")))
     assert both.login is not None
     assert both.tls is not None
+
+
+@pytest.mark.parametrize(("text", "said"), [(GOOD, " that this login may see"), ("security.protocol=PLAINTEXT\n", "")])
+def test_who_logs_in_is_told_that_there_may_be_more(tmp_path: Path, text: str, said: str) -> None:
+    @click.command
+    @command_config_option
+    def command() -> None:
+        assert seen_by_command() == ""
+        access_of_command()
+        click.echo(f"none{seen_by_command()}", nl=False)
+
+    assert seen_by_command() == ""
+    assert CliRunner().invoke(command, ["--command-config", write(tmp_path, text)]).output == f"none{said}"

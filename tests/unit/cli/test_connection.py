@@ -56,6 +56,12 @@ def ended(error: BaseException | None, interrupted: ExitStatus = ExitStatus.INTE
         (CommandError("no such group", ExitStatus.MISSING), 4, "no such group"),
         (KafkaError(ErrorCode.INVALID_CONFIG, "x: no such config."), 1, "x: no such config (INVALID_CONFIG)"),
         (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic x"), 4, "topic x: "),
+        (KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "users: "), 1, "users: The principal lacks an ACL"),
+        (
+            KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "ACLs: Request Request(processor=2) is not authorized."),
+            1,
+            "ACLs: The principal lacks an ACL that allows this operation on the cluster (CLUSTER_AUTHORIZATION_FAILED)",
+        ),
         (KafkaError(ErrorCode.GROUP_ID_NOT_FOUND), 4, ErrorCode.GROUP_ID_NOT_FOUND.message.rstrip(".")),
         (KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), 1, "(CLUSTER_AUTHORIZATION_FAILED)"),
         (ClientTimeoutError("describing x was not done"), 3, "describing x was not done; check that"),
