@@ -23,8 +23,9 @@ FUZZ_SECONDS ?= 60
 SIMULATES_NEXT ?=
 # Three processes for two cores, since a third of what tests take is waiting; what measures time runs alone.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
-# Of test-interop, whole files of tests each; 0 is one after the other.
-INTEROP_PROCESSES ?= 0
+# Of test-interop and test-spark, whole files of tests each; 0 is one after the other.
+INTEROP_PROCESSES ?= 2
+SPARK_PROCESSES ?= 2
 
 # What test-cluster does, beside what `make test` does of real processes: failures that take minutes, each test alone ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
@@ -111,7 +112,7 @@ test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything fo
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
-	@$(BIN)/pytest tests/spark --timeout 600
+	@$(BIN)/pytest -n $(SPARK_PROCESSES) --dist loadfile tests/spark --timeout 600
 
 .PHONY: test-console
 test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies, is replaced, comes back; what that costs
@@ -126,7 +127,7 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
 	@$(BIN)/python -m tests.support.java_archives
-	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop
+	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop --timeout 300
 
 .PHONY: simulate
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
