@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from barnabas.pipelines.class_archive import VARIABLE, ArchiveUse
 from tests.spark.reading import Source
@@ -23,6 +24,7 @@ from tests.support.supervised_cluster import RunningCluster, supervised_cluster
 
 BROKERS = 3
 OVERRIDES = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "4"}
+OF_GUIDE = "test_spark_guide"
 SHARED = pytest.StashKey[contextlib.ExitStack]()
 
 
@@ -48,8 +50,21 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.config.stash[SHARED].close()
 
 
+class GuideTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Files of tests go to workers as a whole, and those about the guide as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return OF_GUIDE if OF_GUIDE in file else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GuideTogether:
+    return GuideTogether(config, log)
+
+
 def is_of_the_guide(item: pytest.Item) -> bool:
-    return item.path.name.startswith("test_spark_guide")
+    return item.path.name.startswith(OF_GUIDE)
 
 
 @pytest.fixture(scope="session")

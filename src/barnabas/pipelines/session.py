@@ -22,7 +22,7 @@ from barnabas.pipelines.definition import Pipeline, PipelineError, SparkEndedErr
 from barnabas.pipelines.file_secrets import spark_settings_of_file
 from barnabas.pipelines.java import Java
 from barnabas.pipelines.jvm import AVRO_OPTIONS, LOG_NAME, JvmOptions, running_jvm
-from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER, SparkCluster, is_submitted, memory_bytes
+from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER, SUBMITTED_VARIABLE, SparkCluster, is_submitted, memory_bytes
 from barnabas.pipelines.spark_extra import pyspark_version
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/mem
 _TASK_ATTEMPTS_MAX = 3
 # Spark asks the brokers so often for new records when a query has no trigger; its default is 10 ms.
 _POLLING_DELAY_MS = 100
+_GATEWAY_VARIABLES = (SUBMITTED_VARIABLE, "PYSPARK_GATEWAY_SECRET")
 _STOP_TIMEOUT_SECONDS = 10
 HIDDEN_NAMES = "(?i)secret|password|token|access[.]?key|credential|jaas|keystore[.]key"
 """Which settings and options Spark shows without their values, in logs, events and on its pages."""
@@ -97,6 +98,9 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
         jvm.log_directory.mkdir(parents=True, exist_ok=True)
         with running_jvm(jvm, stop, _import_pyspark) as (port, secret), _environment(port, secret):
             session = _started(options, jvm)
+            # A process that this one starts has a Spark of its own, and is not taken for one by spark-submit.
+            for name in _GATEWAY_VARIABLES:
+                del os.environ[name]
             try:
                 yield session
             finally:
@@ -266,8 +270,7 @@ def _environment(port: int, secret: str) -> Iterator[None]:
         if name.startswith(("SPARK_", "PYSPARK_")):
             del os.environ[name]
     os.environ.update(
-        PYSPARK_GATEWAY_PORT=str(port),
-        PYSPARK_GATEWAY_SECRET=secret,
+        dict(zip(_GATEWAY_VARIABLES, (str(port), secret), strict=True)),
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
     )

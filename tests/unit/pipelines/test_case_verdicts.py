@@ -28,7 +28,8 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def output(pipeline: Pipeline, *rows: WrittenRow, **changes: Any) -> CaseOutput:
-    sinks = tuple(SinkOutput(sink, TYPES, rows) for sink in pipeline.sinks)
+    written = tuple(replace(row, value=row.value or "{}") for row in rows)  # without a value it is a tombstone
+    sinks = tuple(SinkOutput(sink, TYPES, written) for sink in pipeline.sinks)
     return replace(CaseOutput({"by_hour": sinks}, counts=COUNTS), **changes)
 
 
