@@ -40,8 +40,8 @@ SESSION_SECONDS: Final = 6.0
 REBALANCE_SECONDS: Final = 4.0
 HEARTBEAT_SECONDS: Final = 0.5
 LIFE_SECONDS: Final = 6.0
-HOLDING_ON: Final = 0.9
-"""How probable it is with each heartbeat; sometimes that is longer than the rebalance time-out."""
+HOLDING_ON: Final = 0.98
+"""How probable it is with each heartbeat; mostly that is longer than the rebalance time-out."""
 DYNAMIC_MEMBERS: Final = 4
 STATIC_NAMES: Final = ("one", "two")
 TOPIC_PAUSE_SECONDS: Final = 4.0
