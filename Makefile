@@ -94,7 +94,7 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 	@$(BIN)/python -m demo
 
 .PHONY: test
-test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 8 minutes on 2 cores)
+test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 9 minutes on 2 cores)
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 	@$(BIN)/pytest -m alone $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
