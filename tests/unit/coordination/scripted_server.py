@@ -43,9 +43,12 @@ class ScriptedConnection:
         return await self.reader.readexactly(length)
 
     async def accept(
-        self, *, session_id: int = 7, timeout_ms: int = 6_000, password: bytes = b"p" * 16
+        self, *, session_id: int = 7, timeout_ms: int = 120_000, password: bytes = b"p" * 16
     ) -> ConnectRequest:
-        """Reads the hand-shake and takes the session in; a time-out of 0 says that it has expired."""
+        """Reads the hand-shake and takes the session in; a time-out of 0 says that it has expired.
+
+        No client pings within a test, which would be a request that its script does not know.
+        """
         request = ConnectRequest.read(Reader(await self.frame()))
         self.writer.write(frame(ConnectResponse(timeout_ms, session_id, password).pack()))
         return request

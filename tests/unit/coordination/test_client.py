@@ -43,7 +43,9 @@ from barnabas.coordination.protocol import (
 )
 from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
+from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import real_host
+from barnabas.testing.simulation import Simulation
 from tests.unit.coordination.scripted_server import ScriptedConnection, ScriptedServer, scripted_server
 
 Parties = tuple[Client, ScriptedConnection, ScriptedServer]
@@ -67,7 +69,7 @@ async def connected(
 ) -> AsyncIterator[tuple[Client, ScriptedConnection, ScriptedServer]]:
     """A client that has a session, the server's end of its connection, and the server."""
     async with scripted_server() as server, client_of(server, chroot, **settings) as client:
-        connecting = asyncio.create_task(client.connect(5_000))
+        connecting = asyncio.create_task(client.connect(30_000))
         connection = await server.connection()
         await connection.accept()
         await connecting
@@ -80,7 +82,7 @@ async def connected(
 def test_new_session_is_asked_for_and_taken_as_the_server_grants_it(run: Run) -> None:
     async def scenario() -> None:
         async with scripted_server() as server, client_of(server, session_timeout_ms=9_000) as client:
-            connecting = asyncio.create_task(client.connect(5_000))
+            connecting = asyncio.create_task(client.connect(30_000))
             connection = await server.connection()
             request = await connection.accept(session_id=0x1234, timeout_ms=4_000, password=b"secret")
             await connecting
@@ -156,7 +158,7 @@ def test_operations_under_way_fail_when_the_connection_breaks_and_the_rest_of_th
             outcomes = await submitting
             assert [type(outcome) for outcome in outcomes[:2]] == [ConnectionLossError, ConnectionLossError]
             await (await server.connection()).accept()
-            await client.connect(5_000)
+            await client.connect(30_000)
             assert [type(outcome) for outcome in outcomes[2:]] == [NotSentError, NotSentError]
             assert [outcome.path for outcome in outcomes] == ["/a", "/b", "/c", "/d"]
             assert states == [SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.CONNECTED]
@@ -375,7 +377,7 @@ def test_reply_above_the_bound_fails_its_operation_and_the_connection(run: Run) 
             outcomes = await reading
             assert [type(outcome) for outcome in outcomes] == [ReplyTooLargeError, ConnectionLossError]
             await (await server.connection()).accept()
-            await client.connect(5_000)
+            await client.connect(30_000)
 
     run(scenario())
 
@@ -463,78 +465,89 @@ async def _multi_read_of(connection: ScriptedConnection, paths: list[str]) -> An
     return request
 
 
-def test_quiet_client_pings_at_a_third_of_the_time_out(run: Run) -> None:
-    async def scenario() -> None:
-        async with scripted_server() as server, client_of(server) as client:
-            connecting = asyncio.create_task(client.connect(5_000))
-            connection = await server.connection()
-            await connection.accept(timeout_ms=150)
-            await connecting
-            connected_at = asyncio.get_running_loop().time()
+def in_virtual_time(scenario: Callable[[Host], Coroutine[Any, Any, None]]) -> None:
+    """Runs the client and its server on a machine whose time passes only while both wait, to the microsecond."""
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("both"), scenario)
+
+
+@contextlib.asynccontextmanager
+async def connected_for(
+    host: Host, timeout_ms: int
+) -> AsyncIterator[tuple[Client, ScriptedConnection, ScriptedServer]]:
+    """A client on the host that has been granted a session with this time-out, not the one that it asks for."""
+    async with scripted_server() as server:
+        client = Client(host, ClientSettings(server.address, backoff_ms_min=1, backoff_ms_max=2))
+        connecting = asyncio.create_task(client.connect(30_000))
+        connection = await server.connection()
+        await connection.accept(timeout_ms=timeout_ms)
+        await connecting
+        yield client, connection, server
+        for each in server._all:
+            each.close()
+        await client.close()
+
+
+def test_quiet_client_pings_at_a_third_of_the_time_out() -> None:
+    async def scenario(host: Host) -> None:
+        async with connected_for(host, 150) as (client, connection, _):
+            before = host.loop.time()
             for _ in range(3):
                 ping = await connection.request()
                 assert (ping.xid, ping.op_code) == (XID_PING, OpCode.PING)
                 connection.reply(ping)
-            assert asyncio.get_running_loop().time() - connected_at >= 0.145
+                now = host.loop.time()
+                assert now - before == pytest.approx(0.05, abs=0.005)
+                before = now
             assert client.state is SessionState.CONNECTED
-            connection.close()
 
-    run(scenario())
+    in_virtual_time(scenario)
 
 
-def test_silent_server_is_left_after_two_thirds_of_the_time_out(run: Run) -> None:
-    async def scenario() -> None:
-        async with scripted_server() as server, client_of(server) as client:
-            connecting = asyncio.create_task(client.connect(5_000))
-            connection = await server.connection()
-            await connection.accept(timeout_ms=150)
-            await connecting
-            connected_at = asyncio.get_running_loop().time()
+def test_silent_server_is_left_after_two_thirds_of_the_time_out() -> None:
+    async def scenario(host: Host) -> None:
+        async with connected_for(host, 150) as (client, _, server):
+            connected_at = host.loop.time()
             reading = asyncio.create_task(client.get_data("/a"))
             with pytest.raises(ConnectionLossError):
                 await reading
-            assert asyncio.get_running_loop().time() - connected_at >= 0.095
+            assert host.loop.time() - connected_at == pytest.approx(0.1, abs=0.005)
             second = await server.connection()
             assert (await second.accept(timeout_ms=6_000)).session_id == 7
-            await client.connect(5_000)
-            second.close()
+            await client.connect(30_000)
 
-    run(scenario())
+    in_virtual_time(scenario)
 
 
-def test_another_server_is_tried_when_one_does_not_answer(run: Run) -> None:
-    async def scenario() -> None:
+def test_another_server_is_tried_when_one_does_not_answer() -> None:
+    async def scenario(host: Host) -> None:
         async with scripted_server() as silent, scripted_server() as server:
             connect = f"{silent.address},{server.address}"
-            async with real_host("test", asyncio.get_running_loop()) as host:
-                client = Client(
-                    host, ClientSettings(connect, connect_timeout_ms=50, backoff_ms_min=1, backoff_ms_max=2)
-                )
-                connecting = asyncio.create_task(client.connect(5_000))
-                connection = await server.connection()
-                await connection.accept()
-                await connecting
-                connection.close()
-                await client.close()
+            client = Client(host, ClientSettings(connect, connect_timeout_ms=50, backoff_ms_min=1, backoff_ms_max=2))
+            connecting = asyncio.create_task(client.connect(30_000))
+            connection = await server.connection()
+            await connection.accept()
+            await connecting
+            connection.close()
+            await client.close()
 
-    run(scenario())
+    in_virtual_time(scenario)
 
 
-def test_connect_gives_up_waiting_and_says_for_whom(run: Run) -> None:
-    async def scenario() -> None:
+def test_connect_gives_up_waiting_and_says_for_whom() -> None:
+    async def scenario(host: Host) -> None:
         async with scripted_server() as server:
             address = server.address
-        async with real_host("test", asyncio.get_running_loop()) as host:
-            client = Client(host, ClientSettings(address, session_timeout_ms=90, backoff_ms_min=1, backoff_ms_max=5))
-            with pytest.raises(OperationTimeoutError, match=f"no server of {address} .* within 30 ms"):
-                await client.connect(30)
-            assert client.state is SessionState.CONNECTING
-            with pytest.raises(NotSentError, match="/a: not sent"):
-                await client.get_data("/a")
-            await client.close()
-            assert await client.session_over() is SessionState.CLOSED
+        client = Client(host, ClientSettings(address, session_timeout_ms=90, backoff_ms_min=1, backoff_ms_max=5))
+        with pytest.raises(OperationTimeoutError, match=f"no server of {address} .* within 30 ms"):
+            await client.connect(30)
+        assert client.state is SessionState.CONNECTING
+        with pytest.raises(NotSentError, match="/a: not sent"):
+            await client.get_data("/a")
+        await client.close()
+        assert await client.session_over() is SessionState.CLOSED
 
-    run(scenario())
+    in_virtual_time(scenario)
 
 
 def test_closing_ends_the_session_after_what_is_under_way(run: Run) -> None:
@@ -583,7 +596,7 @@ def test_many_watches_are_taken_over_in_several_requests(run: Run) -> None:
                 taken += request.body.strings()
                 second.reply(request)
             assert taken == paths
-            await client.connect(5_000)
+            await client.connect(30_000)
             second.notify(EventType.NODE_DELETED, paths[-1])
             await _until(lambda: bool(events))
             assert events[0].path == paths[-1]
