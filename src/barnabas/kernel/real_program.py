@@ -15,6 +15,8 @@ from typing import Final, cast
 
 OUTPUT_BYTES_MAX: Final = 64 * 1024
 LINES_KEPT_MAX: Final = 100
+REST_SECONDS_MAX: Final = 1.0
+"""How long what a program has said before its end is waited for, should a process that it left hold the pipe open."""
 
 
 class RealProgram(asyncio.SubprocessProtocol):
@@ -22,7 +24,10 @@ class RealProgram(asyncio.SubprocessProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._status: int | None = None
         self._ended: asyncio.Future[int] = loop.create_future()
+        """The exit status, once its output is over too."""
+        self._giving_up: asyncio.TimerHandle | None = None
         self._transport: asyncio.SubprocessTransport | None = None
         self._rest = b""
         self._lines: deque[str] = deque(maxlen=LINES_KEPT_MAX)
@@ -44,14 +49,16 @@ class RealProgram(asyncio.SubprocessProtocol):
         if descriptor == 1:
             self._output_over = True
             self._wake()
+            self._end()
 
     def process_exited(self) -> None:
         status = self._connected().get_returncode()
-        if not self._ended.done():
-            self._ended.set_result(-1 if status is None else status)
+        self._status = -1 if status is None else status
         # Children of the program that are left in its group go with it.
         self._signal_group(signal.SIGKILL)
-        self._connected().close()
+        # The loop may hear of the end before it has read what was said before that.
+        self._giving_up = self._loop.call_later(REST_SECONDS_MAX, self.pipe_connection_lost, 1, None)
+        self._end()
 
     # For the parent.
 
@@ -65,17 +72,17 @@ class RealProgram(asyncio.SubprocessProtocol):
 
     @property
     def is_running(self) -> bool:
-        return not self._ended.done()
+        return self._status is None
 
     async def wait(self) -> int:
-        """The exit status; negative is minus the signal's number."""
+        """The exit status, when all that it has said is there to be read; negative is minus the signal's number."""
         # Several may wait; none of them may cancel it for the others.
         return await asyncio.shield(self._ended)
 
     async def read_line(self) -> str | None:
         """The next line of the standard output, without its end; None when there will be none."""
         while not self._lines:
-            if self._output_over or self._ended.done():
+            if self._output_over:
                 return None
             await asyncio.shield(self._line_came)
         return self._lines.popleft()
@@ -111,6 +118,14 @@ class RealProgram(asyncio.SubprocessProtocol):
             return await self.wait()
 
     # Inside.
+
+    def _end(self) -> None:
+        if self._status is None or not self._output_over or self._ended.done():
+            return
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        self._ended.set_result(self._status)
+        self._connected().close()
 
     def _wake(self) -> None:
         if not self._line_came.done():

@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from barnabas.kernel import real_program
 from barnabas.kernel.real_program import LINES_KEPT_MAX, RealProgram, is_process, start_program
 from tests.unit.kernel.test_real_spawn import until_ended
 
@@ -29,7 +30,60 @@ def test_says_lines_and_then_nothing_and_its_status(run: Run) -> None:
         assert [await program.read_line() for _ in range(3)] == ["one", "two", None]
         assert await program.wait() == 3
         assert not program.is_running
-        assert await program.stop(1) == 3  # nothing happens
+        assert await program.stop(20) == 3  # nothing happens
+
+    run(scenario())
+
+
+class Ended:
+    """A transport whose process has ended already."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def get_pid(self) -> int:
+        return 2**22 + 1  # no system has it
+
+    def get_returncode(self) -> int:
+        return 3
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_what_it_has_said_is_not_lost_where_its_end_is_heard_of_first(run: Run) -> None:
+    async def scenario() -> None:
+        program, transport = RealProgram(asyncio.get_running_loop()), Ended()
+        program.connection_made(cast("asyncio.BaseTransport", transport))
+        reading, waiting = asyncio.ensure_future(program.read_line()), asyncio.ensure_future(program.wait())
+        program.process_exited()
+        await asyncio.sleep(0.01)
+        assert [program.is_running, reading.done(), waiting.done(), transport.is_closed] == [False] * 4
+        program.pipe_data_received(1, b"why\n")
+        program.pipe_connection_lost(1, None)
+        assert [await reading, await program.read_line()] == ["why", None]
+        assert await waiting == 3
+        assert transport.is_closed
+
+    run(scenario())
+
+
+def test_who_holds_its_output_open_does_not_hold_up_its_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_program, "REST_SECONDS_MAX", 0.05)
+
+    async def scenario() -> None:
+        program = await start(
+            "import os, subprocess, sys\n"
+            "left = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'], start_new_session=True)\n"
+            "print(left.pid, flush=True)\n"
+            "os._exit(0)"
+        )
+        left = int(await program.read_line() or 0)
+        try:
+            assert await program.wait() == 0
+            assert await program.read_line() is None
+        finally:
+            os.kill(left, signal.SIGKILL)
 
     run(scenario())
 
