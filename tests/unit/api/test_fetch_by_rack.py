@@ -111,17 +111,17 @@ def test_a_waiting_follower_that_is_read_from_learns_of_the_high_watermark_soon(
             first = await sessions[2].fetch(asked(0, offset - 1, **named), max_wait_ms=600_000)
             assert len(values(first[0])) == 1
             # The one has fetched it all and waits; then the other has, too, and the high watermark moves.
-            waiting = asyncio.ensure_future(sessions[2].fetch(asked(0, offset, **named), max_wait_ms=300))
+            waiting = asyncio.ensure_future(sessions[2].fetch(asked(0, offset, **named), max_wait_ms=600_000))
             while not broker.replicas.fetch_purgatory.delayed:
                 await asyncio.sleep(0)
-            began = asyncio.get_running_loop().time()
             await sessions[3].fetch(asked(0, offset, **named))
-            found = await waiting
             if is_rack_aware:
+                found = await waiting
                 assert found[0].high_watermark == offset
-                assert asyncio.get_running_loop().time() - began < 0.25
             else:
-                assert asyncio.get_running_loop().time() - began > 0.25
+                await asyncio.sleep(0.1)  # for what comes a little later than at once, and is not to come
+                assert not waiting.done()
+                waiting.cancel()
                 break
 
     scenario(run, tmp_path, body, is_rack_aware=is_rack_aware)

@@ -47,8 +47,8 @@ def test_gives_a_follower_that_is_behind_only_what_is_not_throttled(run: Run, tm
 def test_what_is_held_back_waits_for_the_quota_and_comes_then(run: Run, tmp_path: Path, version: int) -> None:
     async def body(broker: DataBroker) -> None:
         loop = asyncio.get_running_loop()
-        await throttled(broker, 100_000)  # for one and a half seconds
         began = loop.time()
+        await throttled(broker, 100_000)  # for one and a half seconds
         session = Session(broker.connect(), version, BEHIND)
         (found,) = (await session.fetch(asked(0, log_start_offset=0), max_wait_ms=600_000)).values()
         assert len(values(found)) == 3

@@ -126,12 +126,14 @@ def test_a_wrong_guess_is_answered_late(name: str, password: str, monkeypatch: p
 
 
 def test_who_hangs_up_makes_no_room_for_another_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins_module, "FAILURE_SECONDS", 30.0)
+    monkeypatch.setattr(logins_module, "FAILURE_SECONDS", 600.0)
+    monkeypatch.setattr(logins_module, "FAILURE_SECONDS_MAX", 600.0)
     monkeypatch.setattr(logins_module, "WAIT_SECONDS_MAX", 0.1)
 
     async def body(logins: Logins) -> None:
         guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(4)]
-        await asyncio.sleep(0.05)
+        for _ in range(10):
+            await asyncio.sleep(0)
         for guess in guesses:
             guess.cancel()
         await asyncio.gather(*guesses, return_exceptions=True)
@@ -141,14 +143,14 @@ def test_who_hangs_up_makes_no_room_for_another_guess(monkeypatch: pytest.Monkey
     with_logins(body)
 
 
-def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once() -> None:
+def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logins_module, "WAIT_SECONDS_MAX", 600.0)
+
     async def body(logins: Logins) -> None:
         guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(20)]
         await asyncio.sleep(0)
-        began = time.monotonic()
         with pytest.raises(TooManyError):
-            await logins.log_in("ada", "right")
-        assert time.monotonic() - began < 1
+            await asyncio.wait_for(logins.log_in("ada", "right"), 60)
         for guess in guesses:
             guess.cancel()
         await asyncio.gather(*guesses, return_exceptions=True)

@@ -7,30 +7,35 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from barnabas.console.question import IDLE_FACTOR, SHARE, Question
-from barnabas.kernel.real_host import real_host
+from barnabas.kernel.host import Host
+from barnabas.testing.simulation import Simulation
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 
 def _with_question(ask: Callable[[], Awaitable[int]], body: Any, *, timeout: float = 1.0, cost: Any = None) -> None:
-    async def run() -> None:
-        async with real_host("question", asyncio.get_running_loop()) as host:
-            watched = [True]
-            logger = logging.getLogger("tests.question")
-            question: Question[int] = Question(
-                host,
-                "Cluster",
-                "Metadata",
-                ask,
-                every_seconds=2.0,
-                timeout_seconds=timeout,
-                is_watched=lambda: watched[0],
-                logger=logger,
-                cost=cost,
-            )
-            await body(question, watched, host)
+    """In virtual time: what an answer takes on a busy machine would be its cost."""
 
-    asyncio.run(run())
+    async def run(host: Host) -> None:
+        watched = [True]
+        logger = logging.getLogger("tests.question")
+        question: Question[int] = Question(
+            host,
+            "Cluster",
+            "Metadata",
+            ask,
+            every_seconds=2.0,
+            timeout_seconds=timeout,
+            is_watched=lambda: watched[0],
+            logger=logger,
+            cost=cost,
+        )
+        await body(question, watched, host)
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("console"), run)
 
 
 async def _seven() -> int:
@@ -45,6 +50,19 @@ def test_nobody_pays_much() -> None:
         assert question.pause_seconds == 2.0 * IDLE_FACTOR
 
     _with_question(_seven, body)
+
+
+def test_what_an_answer_costs_is_what_it_takes() -> None:
+    async def ask() -> int:
+        await asyncio.sleep(0.5)
+        return 7
+
+    async def body(question: Question[int], _watched: list[bool], _host: Any) -> None:
+        await question.ask_once()
+        assert question.took_seconds == pytest.approx(0.5, abs=0.01)
+        assert question.pause_seconds == question.took_seconds * SHARE
+
+    _with_question(ask, body)
 
 
 def test_only_what_is_expensive_each_time_is_asked_more_seldom() -> None:

@@ -128,7 +128,7 @@ WITHIN_MS: Final = 35
 def ran(request: pytest.FixtureRequest) -> dict[str, Any]:
     """What the program says."""
     ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, request.param], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", PROGRAM, request.param], capture_output=True, text=True, timeout=110, check=False
     )
     assert ran.returncode == 0, ran.stderr
     told: dict[str, Any] = json.loads(ran.stdout)
@@ -216,5 +216,7 @@ asyncio.Runner(loop_factory=uvloop.new_event_loop if sys.argv[1] == "uvloop" els
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_sets_no_alarm_when_it_is_stopped_in_the_turn_of_one(loop: str) -> None:
     """It would end the process, which takes no alarms any more."""
-    ran = subprocess.run([sys.executable, "-c", STOPPED, loop], capture_output=True, text=True, timeout=50, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPPED, loop], capture_output=True, text=True, timeout=110, check=False
+    )
     assert (ran.returncode, ran.stderr) == (0, "")
