@@ -15,6 +15,7 @@ from barnabas.pipelines.sql_steps import SqlError, parse_query
 pytestmark = pytest.mark.timeout(300)
 
 EXAMPLES_MIN = 900
+AGGREGATES_MIN = 60
 NOT_UNDERSTOOD = re.compile(r"\bX '|>>>")
 """What sqlglot cannot read though Spark can, and docs/pipelines.md says so: it has other spellings."""
 
@@ -39,8 +40,11 @@ def is_query_to_spark(spark: Any, sql: str) -> bool:
 def examples(spark: Any) -> list[str]:
     """The queries in the descriptions of Spark's functions."""
     functions = spark._jvm.org.apache.spark.sql.api.python.PythonSQLUtils.listBuiltinFunctionInfos()
-    texts = [str(function.getExamples() or "") for function in functions]
-    return [query for text in texts for query in re.findall(r"> ((?:SELECT|WITH|FROM)[^;]*);", text)]
+    return [query for function in functions for query in examples_of(function)]
+
+
+def examples_of(function: Any) -> list[str]:
+    return re.findall(r"> ((?:SELECT|WITH|FROM)[^;]*);", str(function.getExamples() or ""))
 
 
 def test_every_example_of_a_function_that_spark_can_read_is_read(spark: Any) -> None:
@@ -53,6 +57,15 @@ def test_every_example_of_a_function_that_spark_can_read_is_read(spark: Any) -> 
         except SqlError as error:
             refused.append(f"{query}: {error}")
     assert [line for line in refused if not NOT_UNDERSTOOD.search(line)] == []
+
+
+def test_every_function_over_groups_that_spark_has_is_known_for_one(spark: Any) -> None:
+    """Else a change of it would go on with what Spark has kept for another."""
+    functions = spark._jvm.org.apache.spark.sql.api.python.PythonSQLUtils.listBuiltinFunctionInfos()
+    found = {function.getName(): examples_of(function) for function in functions if function.getGroup() == "agg_funcs"}
+    assert len(found) > AGGREGATES_MIN
+    queries = [query for each in found.values() for query in each if not NOT_UNDERSTOOD.search(query)]
+    assert [query for query in queries if not parse_query(query).aggregates] == []
 
 
 @pytest.mark.parametrize("sql", ["SELECT 8 >> 1 AS a", "SELECT shiftrightunsigned(8, 1) AS a", "SELECT X'1F' AS a"])

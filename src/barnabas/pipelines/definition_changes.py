@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from barnabas.pipelines.definition import Pipeline
 from barnabas.pipelines.query_parts import QueryParts, parts_of, renamed_query, tables_of
+from barnabas.pipelines.spark_schema import SchemaError, parse_schema
 from barnabas.pipelines.sql_steps import SqlError, is_same_query, parse_query
 
 _SQL: Final = "sql"
@@ -126,7 +127,27 @@ class _Looking:
         for old, new in pairs.items():
             self._compare_step(old, new, _Place(self._old, old_view, old), grouped)
         self._refuse_other_streams(old_view, new_view)
+        for name in streams:
+            self._compare_schema(name, old_view)
         self._compare_keys(new_view, pairs)
+
+    def _compare_schema(self, name: str, view: str) -> None:
+        """Raises _RefusedError where Spark would take a column that it has kept for another: it knows them by their
+        places, as the schema has them, and by their types.
+        """
+        before, after = (_columns_of(graph.sources[name]) for graph in (self._old, self._new))
+        what = None
+        if [each for each in before if each in after] != [each for each in after if each in before]:
+            what = "order of columns"
+        elif any(before[each] != kind and "STRUCT" in kind.upper() for each, kind in after.items() if each in before):
+            what = "a STRUCT"
+        elif before.keys() != after.keys() and self._old.takes_all(view):
+            what = "columns"
+        elif hiding := [each for each in after if each not in before and each.lower() in self._old.grouped_in(view)]:
+            what = f"column {hiding[0]}, a name that is grouped by"
+        if what is not None and (what != "order of columns" or self._old.keeps_rows(view)):
+            message = f"the schema of source {name} was changed ({what}), and Spark keeps columns by their places"
+            raise _RefusedError("source", name, f"{message} for {view}")
 
     def _refuse_other_streams(self, old_view: str, new_view: str) -> None:
         before, after = self._old.streams(old_view), self._new.streams(new_view)
@@ -187,11 +208,9 @@ class _Looking:
         before, after = self._parts(self._old, old), self._parts(self._new, new)
         if before is None or after is None or before.rest != after.rest or place.is_of_several_streams:
             raise _RefusedError("step", new, f"step {new} was changed (sql), and Spark keeps state for {grouped}")
-        fault = None
-        if place.aggregates:
-            fault = before.grouping_fault(after)
-        elif place.is_before_groups:
-            fault = before.input_fault(after)
+        fault = before.grouping_fault(after, is_written=place.is_written)
+        if fault is None and place.is_before_groups:
+            fault = before.input_fault(after, is_read_whole=place.is_read_whole, names=place.grouped_names)
         if fault is None and (place.is_after_groups or not (place.aggregates or place.is_before_groups)):
             fault = before.output_fault(after)
         if fault is not None:
@@ -245,6 +264,16 @@ class _Graph:
         """Whether a step puts rows of a stream together."""
         return self._aggregates.get(name, False) and bool(self.streams(name))
 
+    def takes_by_name(self, name: str) -> bool:
+        """Whether a step names all columns that it takes."""
+        parts = parts_of(self.steps[name][_SQL])
+        return parts is not None and not parts.has_star
+
+    def grouped_names(self, name: str) -> frozenset[str]:
+        """The names, in lower case, that a step gives to what it groups by."""
+        parts = parts_of(self.steps[name][_SQL]) if self.aggregates(name) else None
+        return frozenset() if parts is None else frozenset(parts.grouped)
+
     def chain(self, view: str) -> list[str]:
         """The steps behind a view and itself, each once, what is read first."""
         found: dict[str, None] = {}
@@ -266,6 +295,19 @@ class _Graph:
         """Whether Spark keeps state for the query of a view, as far as its text says."""
         return any(self.aggregates(name) or len(self.streams(name)) > 1 for name in self.chain(view))
 
+    def keeps_rows(self, view: str) -> bool:
+        """Whether Spark keeps rows of a stream as they come for a view, not what functions have made of them."""
+        return len(self.streams(view)) > 1 or self.takes_all(view)
+
+    def takes_all(self, view: str) -> bool:
+        """Whether what Spark keeps for a view may have columns that no step names."""
+        is_joined = len(self.streams(view)) > 1
+        return any(not self.takes_by_name(name) for name in self.chain(view) if is_joined or self.aggregates(name))
+
+    def grouped_in(self, view: str) -> frozenset[str]:
+        """The names that the steps of a view give to what they group by, in lower case."""
+        return frozenset(name for each in self.chain(view) for name in self.grouped_names(each))
+
     def readers(self, view: str, chain: Sequence[str]) -> list[str]:
         """The steps of the chain that read a view themselves."""
         return [name for name in chain if view in self.reads(name)]
@@ -283,22 +325,26 @@ class _Place:
         self._graph, self._chain = graph, graph.chain(view)
         self.aggregates = graph.aggregates(name)
         self.is_of_several_streams = len(graph.streams(view)) > 1
-        self.is_before_groups = name != view and self._ends_in_groups(name)
+        self.is_written = name == view
+        behind = list(self._behind(name))
+        self.is_before_groups = any(graph.aggregates(each) for each in behind)
+        self.is_read_whole = self.is_before_groups and not self._ends_in_groups(name)
         self.is_after_groups = any(graph.aggregates(each) for each in graph.chain(name) if each != name)
+        self.grouped_names = frozenset(group for each in behind for group in graph.grouped_names(each))
+
+    def _behind(self, name: str) -> Iterator[str]:
+        """The steps that read a view, themselves or through others."""
+        for reader in self._graph.readers(name, self._chain):
+            yield reader
+            yield from self._behind(reader)
 
     def _ends_in_groups(self, name: str) -> bool:
         """Whether all that comes of a step goes through groups that name the columns that they take."""
         readers = self._graph.readers(name, self._chain)
-        return bool(readers) and all(self._takes_by_name(each) or self._passes_on(each) for each in readers)
-
-    def _takes_by_name(self, name: str) -> bool:
-        parts = parts_of(self._graph.steps[name][_SQL])
-        if self._graph.steps[name].get(_DEDUPLICATE):
-            return False
-        return self._graph.aggregates(name) and parts is not None and not parts.has_star and not parts.is_distinct
-
-    def _passes_on(self, name: str) -> bool:
-        return not self._graph.aggregates(name) and self._ends_in_groups(name)
+        return bool(readers) and all(
+            self._graph.takes_by_name(each) if self._graph.aggregates(each) else self._ends_in_groups(each)
+            for each in readers
+        )
 
 
 def _renames(old: _Graph, new: _Graph) -> dict[str, str]:
@@ -317,6 +363,14 @@ def _renames(old: _Graph, new: _Graph) -> dict[str, str]:
                 added.remove(candidate)
                 break
     return found
+
+
+def _columns_of(source: Definition) -> dict[str, str]:
+    """The columns of a source, their types by their names; none where the schema cannot be read."""
+    try:
+        return {column.name: column.type for column in parse_schema(str(source.get("schema", "")))}
+    except SchemaError:
+        return {}
 
 
 def _key_of(names: Mapping[str, str], former: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from barnabas.pipelines.aggregate_functions import aggregate_calls
 from barnabas.pipelines.record_columns import RewrittenSql, without_record_columns
 from barnabas.pipelines.topic_joins import first_join_fault
 from barnabas.pipelines.yaml_positions import nearest
@@ -63,7 +64,7 @@ def parse_query(sql: str) -> StepQuery:
     tokens = _tokens(sql)
     _refuse_other_statements(tokens)
     query = _parsed(sql, tokens)
-    return StepQuery(_views(query), _columns(query), _aggregates(query))
+    return StepQuery(_views(query), _columns(query), groups(query))
 
 
 def refuse_joins_of_topics(sql: str, sources: Collection[str]) -> None:
@@ -229,18 +230,11 @@ def _columns(query: exp.Expr) -> tuple[str, ...] | None:
     return tuple(item.alias_or_name for item in selected)
 
 
-def _aggregates(query: exp.Expr) -> bool:
+def groups(query: exp.Expr) -> bool:
+    """Whether a query puts rows together: GROUP BY, DISTINCT, or a function over groups."""
     from sqlglot import exp
 
     for select in query.find_all(exp.Select):
         if select.args.get("distinct") is not None or select.args.get("group") is not None:
             return True
-    return any(not _is_over_window(function) for function in query.find_all(exp.AggFunc))
-
-
-def _is_over_window(function: exp.Expr) -> bool:
-    """Whether it is `sum(...) OVER ...`, perhaps with FILTER between them, which leaves rows as they are."""
-    from sqlglot import exp
-
-    around = function.parent.parent if isinstance(function.parent, exp.Filter) else function.parent
-    return isinstance(around, exp.Window)
+    return next(aggregate_calls(query), None) is not None
