@@ -24,7 +24,6 @@ from barnabas.coordination.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.acls import (
     EXTENDED_ACL_CHANGES_PATH,
     EXTENDED_ACLS_PATH,
@@ -120,18 +119,16 @@ class AclStore:
         *,
         timers: Timers,
         logger: logging.Logger,
-        secure: bool = False,
         takes_prefixed: bool = True,
     ) -> None:
-        """`secure` is `zookeeper.set.acl`. `takes_prefixed` says that every broker knows prefixed patterns: whether
-        `inter.broker.protocol.version` is 2.0-IV1 or newer.
+        """`takes_prefixed` says that every broker knows prefixed patterns: whether `inter.broker.protocol.version` is
+        2.0-IV1 or newer.
         """
         self._host = host
         self._store = store
         self._rules = rules
         self._timers = timers
         self._logger = logger
-        self._secure = secure
         self._takes_prefixed = takes_prefixed
         self._one_at_a_time = asyncio.Lock()
 
@@ -142,7 +139,7 @@ class AclStore:
             paths.append(acls_root_path(pattern_type))
             paths += [acls_type_path(pattern_type, resource_type) for resource_type in AclResourceType]
         paths += [LITERAL_ACL_CHANGES_PATH, EXTENDED_ACL_CHANGES_PATH]
-        creations = [Create(path, b"", default_acl(path, secure=self._secure)) for path in paths]
+        creations = [Create(path, b"") for path in paths]
         for outcome in await self._store.submit(creations):
             if isinstance(outcome, CoordinationError) and not isinstance(outcome, NodeExistsError):
                 raise outcome
@@ -292,15 +289,14 @@ class AclStore:
 
     def _write(self, path: str, found: ZnodeData | None, entries: Entries) -> Create | SetData | Delete:
         if found is None:
-            return Create(path, encode_entries(entries), default_acl(path, secure=self._secure))
+            return Create(path, encode_entries(entries))
         if entries:
             return SetData(path, encode_entries(entries), found.stat.version)
         return Delete(path, found.stat.version)
 
     def _announcement(self, resource: AclResource) -> Create:
         path = acl_change_path(resource.pattern_type)
-        acl = default_acl(path, secure=self._secure)
-        return Create(path, encode_acl_change(resource), acl, CreateMode.PERSISTENT_SEQUENTIAL)
+        return Create(path, encode_acl_change(resource), mode=CreateMode.PERSISTENT_SEQUENTIAL)
 
     async def _find(self, path: str) -> ZnodeData | None:
         try:

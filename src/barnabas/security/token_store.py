@@ -22,7 +22,6 @@ from barnabas.coordination.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.delegation_tokens import (
     TOKEN_CHANGES_PATH,
     TOKENS_PATH,
@@ -76,23 +75,20 @@ class TokenStore:
         *,
         timers: Timers,
         logger: logging.Logger,
-        secure: bool = False,
     ) -> None:
-        """`secure` is `zookeeper.set.acl`."""
         self.tokens = tokens
         self._host = host
         self._store = store
         self._lifetimes = lifetimes
         self._timers = timers
         self._logger = logger
-        self._secure = secure
         self._one_at_a_time = asyncio.Lock()
 
     async def create_paths(self) -> None:
         """Makes the znodes that all others are below, where they are missing. Raises `CoordinationError`."""
         parent = TOKENS_PATH.rpartition("/")[0]
         paths = (parent, TOKEN_CHANGES_PATH, TOKENS_PATH)
-        creations = [Create(path, b"", default_acl(path, secure=self._secure)) for path in paths]
+        creations = [Create(path, b"") for path in paths]
         for outcome in await self._store.submit(creations):
             if isinstance(outcome, CoordinationError) and not isinstance(outcome, NodeExistsError):
                 raise outcome
@@ -157,7 +153,7 @@ class TokenStore:
 
     async def _create(self, token: DelegationToken) -> None:
         path = token_path(token.token_id)
-        creation = Create(path, token.encode(), default_acl(path, secure=self._secure))
+        creation = Create(path, token.encode())
         await self._store.multi([creation, self._announcement(token.token_id)])
 
     async def renew(self, hmac: bytes, principal: str, period_ms: int) -> int:
@@ -267,8 +263,7 @@ class TokenStore:
 
     def _announcement(self, token_id: str) -> Create:
         path = token_change_path()
-        acl = default_acl(path, secure=self._secure)
-        return Create(path, encode_token_change(token_id), acl, CreateMode.PERSISTENT_SEQUENTIAL)
+        return Create(path, encode_token_change(token_id), mode=CreateMode.PERSISTENT_SEQUENTIAL)
 
     async def _take(self, token_ids: Sequence[str]) -> set[str]:
         """Reads some tokens; returns the ids of those that there are."""
