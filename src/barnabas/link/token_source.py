@@ -17,7 +17,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.link.errors import AuthenticationFailedError, ConnectionLostError
 from barnabas.link.oauth_documents import read_document, request_document
 from barnabas.sasl.bearer_tokens import TokenRefusedError, json_object, parts_of, read_object, seconds
-from barnabas.sasl.oauthbearer_login import OAuthBearerLogin, TokenEndpoint
+from barnabas.sasl.oauthbearer_login import OAuthBearerLogin, TokenEndpoint, shown_address
 from barnabas.sasl.oauthbearer_messages import TOKEN_CHARACTERS_MAX
 from barnabas.sasl.unsecured_tokens import make_unsecured
 
@@ -96,9 +96,9 @@ class TokenSource:
                 return await read_document(self._host, path, _ANSWER_BYTES_MAX, _checked)
             return await self._ask(endpoint)
         except (TokenRefusedError, _RefusedError) as error:
-            raise AuthenticationFailedError(f"no token from {endpoint.address}: {error}") from None
+            raise AuthenticationFailedError(f"no token from {shown_address(endpoint.address)}: {error}") from None
         except (OSError, ValueError) as error:
-            raise ConnectionLostError(f"no token from {endpoint.address}: {error}") from None
+            raise ConnectionLostError(f"no token from {shown_address(endpoint.address)}: {error}") from None
 
     async def _ask(self, endpoint: TokenEndpoint) -> tuple[str, int]:
         """Repeats what may work the next time, for `retry_backoff_max_ms`."""

@@ -45,7 +45,7 @@ ValueOf = Callable[[str], Any]
 class TokenEndpoint:
     """Where tokens come from; times in ms, under the names of Kafka's `sasl.login.*`."""
 
-    address: str
+    address: str = field(repr=False)
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
     scope: str = ""
@@ -130,6 +130,16 @@ def path_of(address: str) -> str | None:
 
     parts = urlsplit(address)
     return unquote(parts.path) if parts.scheme == "file" else None
+
+
+def shown_address(address: str) -> str:
+    """An address of tokens or keys for people: without what may be secret in it, a user and password ahead of the host
+    and a query.
+    """
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 def _endpoint(address: str, options: Mapping[str, str], value_of: ValueOf) -> TokenEndpoint:

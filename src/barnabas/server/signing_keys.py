@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.kernel.real_http import HttpAnswer, HttpError, HttpRequest
 from barnabas.link.oauth_documents import read_document, request_document
 from barnabas.sasl.json_web_keys import KEYS_BYTES_MAX, KeySet, KeySetError
-from barnabas.sasl.oauthbearer_login import path_of
+from barnabas.sasl.oauthbearer_login import path_of, shown_address
 from barnabas.tls.errors import TlsConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _START_SECONDS: Final = 5.0
 class KeyAddress:
     """Where keys come from; times in ms, under the names of Kafka's `sasl.oauthbearer.jwks.endpoint.*`."""
 
-    address: str
+    address: str = field(repr=False)
     refresh_ms: int = 3_600_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 10_000
@@ -112,7 +112,7 @@ class SigningKeys:
             # Once is enough until it works again.
             log = self._logger.error if not self._failures else self._logger.debug
             has = "those of before are kept" if self._keys.keys else "until then no token is taken"
-            log("No keys of OAUTHBEARER from %s, %s: %s", address.address, has, error)
+            log("No keys of OAUTHBEARER from %s, %s: %s", shown_address(address.address), has, error)
             self._failures += 1
             pause_ms = min(address.retry_backoff_ms * 2.0 ** min(self._failures, 30), address.retry_backoff_max_ms)
         except Exception:
@@ -120,7 +120,7 @@ class SigningKeys:
             pause_ms = address.refresh_ms
         else:
             if self._failures or keys != self._keys:
-                self._logger.info("%d keys of OAUTHBEARER from %s", len(keys.keys), address.address)
+                self._logger.info("%d keys of OAUTHBEARER from %s", len(keys.keys), shown_address(address.address))
             self._keys, self._failures = keys, 0
             for key in keys.keys:
                 self._missing.pop(key.key_id or "", None)

@@ -107,6 +107,24 @@ def test_wrong_credentials_are_not_tried_again_and_not_shown() -> None:
         assert provider.asked == ["/token"]
 
 
+@pytest.mark.parametrize("status", [401, 503])
+def test_a_password_in_the_address_is_not_shown(status: int) -> None:
+    async def test(source: TokenSource, _host: Host) -> None:
+        with pytest.raises((AuthenticationFailedError, ConnectionLostError), match=r"no token from http://") as error:
+            await source.token()
+        assert "hush" not in str(error.value)
+        assert "/token" in str(error.value)
+
+    with identity_provider() as provider:
+        provider.status = status
+        properties = client_properties(provider)
+        key = "sasl.oauthbearer.token.endpoint.url"
+        properties[key] = properties[key].replace("://", "://user:hush@") + "?key=hush"
+        properties["sasl.login.retry.backoff.max.ms"] = "1"
+        assert "hush" not in repr(login(properties))
+        with_source(properties, test)
+
+
 def test_an_endpoint_that_hangs_is_given_up() -> None:
     async def test(source: TokenSource, host: Host) -> None:
         began = host.loop.time()

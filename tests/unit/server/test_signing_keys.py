@@ -137,3 +137,19 @@ def test_a_file_has_keys_too(tmp_path: Path) -> None:
         await until(lambda: keys.find("RS256", "new") is not None)
 
     with_keys(KeyAddress(path.as_uri()), test)
+
+
+def test_a_password_in_the_address_is_in_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(keys: SigningKeys, _host: Host) -> None:
+        await keys.start()
+        provider.status = 200
+        await until(lambda: keys.find("RS256", "rsa") is not None)
+
+    caplog.set_level(logging.DEBUG)
+    with identity_provider() as provider:
+        provider.status = 503
+        address = provider.keys_address.replace("://", "://user:hush@")
+        with_keys(KeyAddress(address, retry_backoff_ms=1, retry_backoff_max_ms=5), test)
+    assert "No keys of OAUTHBEARER from http://" in caplog.text
+    assert "4 keys of OAUTHBEARER from http://" in caplog.text
+    assert "hush" not in caplog.text
