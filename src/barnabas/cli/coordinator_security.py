@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import ssl
 
 _SECTION: Final = "Server"
-_LISTS: Final = ("ssl.enabled.protocols", "ssl.cipher.suites")
 _DEFAULTS: Final = {"ssl.client.auth": "required"}
 """As ZooKeeper has it."""
+_SHOWN_MAX: Final = 10
 
 
 def passwords_of(path: str) -> dict[str, str]:
@@ -37,18 +37,16 @@ def context_of(path: str) -> ssl.SSLContext:
     from barnabas.kernel.real_key_files import load_chain
     from barnabas.tls.contexts import server_context
     from barnabas.tls.errors import TlsConfigError
-    from barnabas.tls.settings import TlsSettings
+    from barnabas.tls.settings import KEYS, tls_settings
     from barnabas.tls.stores import read_stores
-
-    def value_of(key: str) -> Any:
-        value = values.get(key, _DEFAULTS.get(key))
-        if key in _LISTS and value is not None:
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
 
     try:
         values = {entry.key: entry.value for entry in parse(Path(path).read_bytes(), path)}
-        settings = TlsSettings.of(value_of)
+        if unknown := sorted(set(values) - set(KEYS)):
+            raise TlsConfigError(
+                f"{', '.join(unknown[:_SHOWN_MAX])} would have no effect; the keys that have one are {', '.join(KEYS)}"
+            )
+        settings = tls_settings(values, _DEFAULTS)
         return server_context(settings, read_stores(settings, lambda file: Path(file).read_bytes()), load_chain)
     except (PropertiesError, TlsConfigError, OSError) as error:
         raise ValueError(f"--tls-config {path}: {error}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import ssl
@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from barnabas.sasl.mechanisms import AnyLogin
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LISTS: Final = ("ssl.enabled.protocols", "ssl.cipher.suites")
-_DEFAULTS: Final = {"ssl.endpoint.identification.algorithm": "https"}
 
 
 class Access(NamedTuple):
@@ -62,17 +60,11 @@ def _context(place: str, values: Mapping[str, str], read_file: Callable[[str], b
     from barnabas.kernel.real_key_files import load_chain
     from barnabas.tls.contexts import client_context
     from barnabas.tls.errors import TlsConfigError
-    from barnabas.tls.settings import TlsSettings
+    from barnabas.tls.settings import OF_CLIENTS, tls_settings
     from barnabas.tls.stores import read_stores
 
-    def value_of(key: str) -> Any:
-        value = values.get(key, _DEFAULTS.get(key))
-        if key in _LISTS and value is not None:
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
-
     try:
-        settings = TlsSettings.of(value_of)
+        settings = tls_settings(values, OF_CLIENTS)
         stores = read_stores(settings, read_file)
         return client_context(settings, stores, load_chain)
     except TlsConfigError as error:

@@ -16,13 +16,9 @@ from barnabas.kernel.real_http import HttpAnswer, HttpError, HttpRequest, reques
 if TYPE_CHECKING:
     import ssl
 
-    from barnabas.tls.settings import TlsSettings
-
 Result = TypeVar("Result")
 _LANE: Final = "oauth"
 _TLS: Final = "ssl."
-_LISTS: Final = ("ssl.enabled.protocols", "ssl.cipher.suites")
-_DEFAULTS: Final = {"ssl.endpoint.identification.algorithm": "https"}
 _STORE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
@@ -51,23 +47,12 @@ def endpoint_context(options: Mapping[str, str], files: Files) -> ssl.SSLContext
         return None
     from barnabas.kernel.real_key_files import load_chain
     from barnabas.tls.contexts import client_context
+    from barnabas.tls.settings import OF_CLIENTS, tls_settings
     from barnabas.tls.stores import read_stores
 
-    settings = _settings(options)
+    settings = tls_settings(options, OF_CLIENTS)
     stores = read_stores(settings, lambda path: read_file(files, path, _STORE_BYTES_MAX))
     return client_context(settings, stores, load_chain)
-
-
-def _settings(options: Mapping[str, str]) -> TlsSettings:
-    from barnabas.tls.settings import TlsSettings
-
-    def value_of(key: str) -> str | list[str] | None:
-        value = options.get(key, _DEFAULTS.get(key))
-        if key in _LISTS and value is not None:
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return value
-
-    return TlsSettings.of(value_of)
 
 
 def read_file(files: Files, path: str, bytes_max: int) -> bytes:

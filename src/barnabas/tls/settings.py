@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,28 @@ from barnabas.tls.errors import TlsConfigError
 VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 """Older ones are broken, and neither Java nor OpenSSL speaks them unless it is made to."""
 _NEWEST: Final = ("TLS", "TLSv1.3")
+_LISTS: Final = frozenset({"ssl.enabled.protocols", "ssl.cipher.suites"})
+OF_CLIENTS: Final[Mapping[str, str]] = {"ssl.endpoint.identification.algorithm": "https"}
+"""What Kafka's clients go by where nothing else is said."""
+KEYS: Final = (
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.protocol",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+    "ssl.client.auth",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.engine.factory.class",
+)
+"""Those that `TlsSettings.of` looks for: others have no effect."""
 
 
 class ClientAuth(enum.Enum):
@@ -46,7 +68,7 @@ class TlsSettings:
     def of(cls, value_of: Callable[[str], Any]) -> TlsSettings:
         """`value_of` gives a config's value by its whole name: a text, a tuple of texts, or None where it has none.
 
-        Raises TlsConfigError for a Java class, which cannot be loaded.
+        Raises TlsConfigError for a Java class, which cannot be loaded, and for what is no `ssl.client.auth`.
         """
         if value_of("ssl.engine.factory.class"):
             raise TlsConfigError("ssl.engine.factory.class: Java classes cannot be loaded here; leave it out")
@@ -55,6 +77,9 @@ class TlsSettings:
             value = value_of(name)
             return None if value is None or value == "" else str(value)
 
+        client_auth = (text("ssl.client.auth") or ClientAuth.NONE.value).lower()
+        if client_auth not in (known := [each.value for each in ClientAuth]):
+            raise TlsConfigError(f"ssl.client.auth={client_auth}: it must be {', '.join(known[:-1])} or {known[-1]}")
         return cls(
             keystore_type=(text("ssl.keystore.type") or "JKS").upper(),
             keystore_location=text("ssl.keystore.location"),
@@ -69,7 +94,7 @@ class TlsSettings:
             protocol=text("ssl.protocol") or "TLSv1.3",
             enabled_protocols=tuple(value_of("ssl.enabled.protocols") or VERSIONS),
             cipher_suites=tuple(value_of("ssl.cipher.suites") or ()),
-            client_auth=ClientAuth((text("ssl.client.auth") or "none").lower()),
+            client_auth=ClientAuth(client_auth),
             endpoint_identification_algorithm=text("ssl.endpoint.identification.algorithm") or "",
         )
 
@@ -100,3 +125,15 @@ class TlsSettings:
                 " empty, which checks no name"
             )
         return algorithm == "https"
+
+
+def tls_settings(values: Mapping[str, str], defaults: Mapping[str, str]) -> TlsSettings:
+    """Of a file of properties or a login module's options: a list is a text with commas. Raises TlsConfigError."""
+
+    def value_of(key: str) -> str | list[str] | None:
+        value = values.get(key, defaults.get(key))
+        if key in _LISTS and value is not None:
+            return [part.strip() for part in value.split(",") if part.strip()]
+        return value
+
+    return TlsSettings.of(value_of)
