@@ -1,4 +1,4 @@
-"""Options that several commands about records have: codec, isolation, rate."""
+"""Options that several commands about records have: codec, isolation, rate, and the topic that they go to."""
 
 from __future__ import annotations
 
@@ -48,3 +48,45 @@ def isolation_option(default: str, help_text: str) -> Callable[[_Command], _Comm
 def rate_option(verb: str) -> Callable[[_Command], _Command]:
     """Gives a command the parameter `rate`, in records per second; None for any."""
     return click.option("--rate", type=PositiveNumber(), help=f"{verb} so many records in a second at most.")
+
+
+def target_options(target: str, configs_help: str) -> Callable[[_Command], _Command]:
+    """Gives a command that writes to a topic, which its help calls `target`, the parameters `mapping` (`keep` or
+    `key`), `create`, `replication_factor` and `copies_configs`; `check_target` checks them.
+    """
+    options = (
+        click.option(
+            "--partitions",
+            "mapping",
+            type=click.Choice(["keep", "key"]),
+            default="keep",
+            show_default=True,
+            help="Each record goes to the partition of the same number, or to that which its key chooses.",
+        ),
+        click.option("--create", is_flag=True, help=f"Create {target}, with as many partitions, where there is none."),
+        click.option("--replication-factor", type=click.IntRange(1, 32_767), help=f"Of a {target} that is created."),
+        click.option("--configs", "copies_configs", is_flag=True, help=configs_help),
+    )
+
+    def give(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
+
+
+state_option = click.option(
+    "--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there."
+)
+"""Gives a command the parameter `state_file`."""
+
+
+def check_target(
+    *, create: bool, replication_factor: int | None, state_file: str | None, transactional: str | None
+) -> None:
+    """Raises click.UsageError for options that do not go together."""
+    if replication_factor is not None and not create:
+        raise click.UsageError("--replication-factor goes with --create")
+    if transactional is not None and (state_file is not None or not transactional):
+        raise click.UsageError("--transactional needs a name, and keeps how far it is itself: leave --state out")

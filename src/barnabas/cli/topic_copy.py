@@ -15,7 +15,14 @@ from barnabas.cli.connection import (
     run_with_client,
     with_ports,
 )
-from barnabas.cli.record_options import compression_option, isolation_option, rate_option
+from barnabas.cli.record_options import (
+    check_target,
+    compression_option,
+    isolation_option,
+    rate_option,
+    state_option,
+    target_options,
+)
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -41,20 +48,10 @@ if TYPE_CHECKING:
     help="Where to stop: ahead of this place, as it is when the command begins.",
 )
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-@click.option(
-    "--partitions",
-    "mapping",
-    type=click.Choice(["keep", "key"]),
-    default="keep",
-    show_default=True,
-    help="Each record goes to the partition of the same number, or to that which its key chooses.",
-)
-@click.option("--create", is_flag=True, help="Create TARGET, with as many partitions, where there is none.")
-@click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Of a TARGET that is created.")
-@click.option("--configs", "copies_configs", is_flag=True, help="Give TARGET the configs that SOURCE has of its own.")
+@target_options("TARGET", "Give TARGET the configs that SOURCE has of its own.")
 @isolation_option("committed", "Whether records of transactions that are open or were aborted are left out.")
 @compression_option
-@click.option("--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there.")
+@state_option
 @click.option(
     "--transactional",
     metavar="NAME",
@@ -118,9 +115,11 @@ def command(
         raise click.BadParameter("a topic needs a name", param_hint="TARGET")
     if to_command_config is not None and target_bootstrap is None:
         raise click.UsageError("--to-command-config goes with --to")
-    if replication_factor is not None and not create:
-        raise click.UsageError("--replication-factor goes with --create")
-    _check_what_is_kept(transactional, state_file, groups, mapping)
+    check_target(
+        create=create, replication_factor=replication_factor, state_file=state_file, transactional=transactional
+    )
+    if groups and mapping != "keep":
+        raise click.UsageError("--groups needs records to stay in their partitions: leave --partitions out")
     ((topic, numbers),) = selection.items()
 
     async def body(client: Client) -> None:
@@ -152,13 +151,3 @@ def command(
             await copy(client, other, plan, as_json=as_json)
 
     run_with_client(bootstrap, body, interrupted=ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)
-
-
-def _check_what_is_kept(
-    transactional: str | None, state_file: str | None, groups: tuple[str, ...], mapping: str
-) -> None:
-    """Raises click.UsageError."""
-    if transactional is not None and (state_file is not None or not transactional):
-        raise click.UsageError("--transactional needs a name, and keeps how far it is itself: leave --state out")
-    if groups and mapping != "keep":
-        raise click.UsageError("--groups needs records to stay in their partitions: leave --partitions out")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.connection import bootstrap_option, complete_topics, exiting, json_option, run_with_client
-from barnabas.cli.record_options import compression_option, rate_option
+from barnabas.cli.record_options import check_target, compression_option, rate_option, state_option, target_options
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -18,23 +18,13 @@ if TYPE_CHECKING:
 @click.argument("directory", metavar="DIRECTORY", type=click.Path(path_type=Path))
 @click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=complete_topics)
 @click.option("--partition", "numbers", multiple=True, type=click.IntRange(min=0), help="Only this; repeatable.")
-@click.option(
-    "--partitions",
-    "mapping",
-    type=click.Choice(["keep", "key"]),
-    default="keep",
-    show_default=True,
-    help="Each record goes to the partition of the same number, or to that which its key chooses.",
-)
-@click.option("--create", is_flag=True, help="Create TOPIC, with as many partitions, where there is none.")
-@click.option("--replication-factor", type=click.IntRange(1, 32_767), help="Of a TOPIC that is created.")
-@click.option("--configs", "copies_configs", is_flag=True, help="Give TOPIC the configs that the exported one had.")
+@target_options("TOPIC", "Give TOPIC the configs that the exported one had.")
 @click.option("--keep-offsets", is_flag=True, help="Write nothing unless each record gets the offset that it had.")
 @click.option(
     "--offset-map", metavar="FILE", type=click.Path(path_type=Path), help="Write where offsets are which into FILE."
 )
 @compression_option
-@click.option("--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there.")
+@state_option
 @click.option(
     "--transactional",
     metavar="NAME",
@@ -70,12 +60,11 @@ def command(
     from barnabas.cli.starts import Edge
     from barnabas.cli.topic_copying import Plan
 
-    if transactional is not None and (state_file is not None or not transactional):
-        raise click.UsageError("--transactional needs a name, and keeps how far it is itself: leave --state out")
+    check_target(
+        create=create, replication_factor=replication_factor, state_file=state_file, transactional=transactional
+    )
     if keep_offsets and (transactional is not None or mapping == "key"):
         raise click.UsageError("--keep-offsets: markers of transactions take offsets, and keys choose partitions")
-    if replication_factor is not None and not create:
-        raise click.UsageError("--replication-factor goes with --create")
     with exiting():
         source = require_export(directory).topic
     plan = Plan(
