@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.cli.output import counted, printable, say
 from barnabas.client.admin import Admin
+from barnabas.client.errors import ClientTimeoutError, CommitFailedError
 from barnabas.client.records import OffsetAndMetadata, RecordMetadata
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.topics import TopicPartition
@@ -27,11 +28,18 @@ if TYPE_CHECKING:
 
 RUNS_MAX: Final = 10_000
 """Of a partition; of more, the earlier half is thinned: what lies there is translated to some records earlier."""
+RUNS_OF_ALL: Final = 200_000
+"""Of all partitions together, some 32 MB: of many partitions each has fewer, but `_RUNS_LEAST`."""
+_RUNS_LEAST: Final = 20
 RUNS_KEPT: Final = 100
 """Of a partition, in the file of `--state`."""
 _OFFSETS_AT_ONCE: Final = 1_000
 _LEFT_STATES: Final = ("Empty", "Dead")
-_TOP_OF_GROUPS: Final = 10_000
+_GROUPS_MAX: Final = 10_000
+_START: Final = -2
+_STARTS_MS: Final = 10_000.0
+_SILENT_MAX: Final = 3
+"""About so many groups brokers may not answer in time; then no other is asked about."""
 
 
 class Run(NamedTuple):
@@ -46,9 +54,10 @@ class Run(NamedTuple):
 class CopiedRuns:
     """The runs of one partition, in order."""
 
-    def __init__(self, begin: int | None) -> None:
+    def __init__(self, begin: int | None, runs_max: int = RUNS_MAX) -> None:
         """`begin` is where the first run of a copy began; None where others may have been copied before."""
         self._begin = begin
+        self._runs_max = runs_max
         self._runs: list[Run] = []
 
     def add(self, source: int, target: int) -> None:
@@ -57,7 +66,7 @@ class CopiedRuns:
         if runs and runs[-1].end == source and runs[-1].target + source - runs[-1].begin == target:
             runs[-1] = runs[-1]._replace(end=source + 1)
             return
-        if len(runs) >= RUNS_MAX:
+        if len(runs) >= self._runs_max:
             half = len(runs) // 2
             runs[:half] = runs[:half:2]
         runs.append(Run(source, source + 1, target))
@@ -74,7 +83,8 @@ class CopiedRuns:
             after.begin < before.end or after.target < before.target for before, after in itertools.pairwise(runs)
         ):
             raise ValueError("runs that are not in order")
-        self._begin, self._runs = None if begin is None else int(begin), runs[:RUNS_MAX]
+        is_whole = len(runs) <= self._runs_max
+        self._begin, self._runs = int(begin) if is_whole and begin is not None else None, runs[-self._runs_max :]
 
     def translate(self, offset: int) -> int | None:
         """Where the target goes on for who has read the source up to here; None where that is not known."""
@@ -117,7 +127,12 @@ class CopiedGroups:
         self._source, self._target = ends
         self._source_topic, self._target_topic = topics
         self._patterns = patterns
-        self._runs = {partition: CopiedRuns(begin) for partition, begin in begins.items()}
+        runs_max = max(_RUNS_LEAST, min(RUNS_MAX, RUNS_OF_ALL // max(1, len(begins))))
+        self._runs = {partition: CopiedRuns(begin, runs_max) for partition, begin in begins.items()}
+        self._begins: Mapping[TopicPartition, int] = {}
+        """Of the target, where its log begins."""
+        self.unknown: Sequence[str] = ()
+        """The patterns that no group was called by the last time."""
 
     def heard(self, partition: TopicPartition, offset: int, written: RecordMetadata) -> None:
         """A record of the source was copied; where that is in the target may not be known."""
@@ -135,18 +150,43 @@ class CopiedGroups:
                 runs.read(document[str(partition.partition)])
 
     async def move(self) -> list[MovedGroup]:
-        """Commits for the target what groups have committed for the source, as far as it was copied."""
+        """Commits for the target what groups have committed for the source, as far as it was copied.
+
+        A group that is refused is left alone, as is one about which brokers do not answer. Raises what clients raise
+        where nobody says which groups there are.
+        """
         async with Admin(self._source) as there, Admin(self._target) as here:
-            listed = [group.group_id for group in await there.list_groups() if self._wants(group.group_id)]
-            moved = []
-            for group_id in listed[:_TOP_OF_GROUPS]:
-                found = await self._move(there, here, group_id)
-                if found is not None:
-                    moved.append(found)
+            listed = [group.group_id for group in await there.list_groups()]
+            called = {pattern: _called(listed, pattern) for pattern in self._patterns}
+            self.unknown = [pattern for pattern, names in called.items() if not names]
+            wanted = sorted(set(itertools.chain.from_iterable(called.values())))
+            self._begins = await self._find_begins(here) if wanted else {}
+            moved: list[MovedGroup] = []
+            silent = 0
+            for number, group_id in enumerate(wanted):
+                if number >= _GROUPS_MAX:
+                    moved.append(MovedGroup(group_id, {}, f"at most {_GROUPS_MAX:,} groups go along"))
+                elif silent >= _SILENT_MAX:
+                    moved.append(MovedGroup(group_id, {}, f"brokers did not answer about {silent} others"))
+                else:
+                    try:
+                        found = await self._move(there, here, group_id)
+                    except KafkaError as error:
+                        found = MovedGroup(group_id, {}, _refusal(error))
+                    except ClientTimeoutError as error:
+                        silent += 1
+                        found = MovedGroup(group_id, {}, str(error))
+                    moved += [] if found is None else [found]
         return moved
 
-    def _wants(self, group_id: str) -> bool:
-        return any(fnmatch.fnmatchcase(group_id, pattern) for pattern in self._patterns)
+    async def _find_begins(self, here: Admin) -> dict[TopicPartition, int]:
+        """Where the target's partitions begin now; nothing where brokers do not say so: then nobody is held back."""
+        partitions = [TopicPartition(self._target_topic, each.partition) for each in self._runs]
+        try:
+            found = await here.list_offsets(dict.fromkeys(partitions, _START), _STARTS_MS)
+        except (KafkaError, ClientTimeoutError):
+            return {}
+        return {partition: place.offset for partition, place in found.items()}
 
     async def _move(self, there: Admin, here: Admin, group_id: str) -> MovedGroup | None:
         """None for a group that has nothing to do with the source, or is where it should be."""
@@ -161,7 +201,9 @@ class CopiedGroups:
                 unknown.append(partition.partition)
                 continue
             target = TopicPartition(self._target_topic, partition.partition)
-            wanted[target] = OffsetAndMetadata(translated, metadata=offset.metadata)
+            # Whose place retention has taken would begin at the end, as `auto.offset.reset` is by default.
+            place = max(translated, self._begins.get(target, 0))
+            wanted[target] = OffsetAndMetadata(place, metadata=offset.metadata)
         left = None
         if unknown:
             left = f"this run has copied nothing from where it is in partitions {', '.join(map(str, sorted(unknown)))}"
@@ -174,7 +216,7 @@ class CopiedGroups:
     ) -> MovedGroup | None:
         state = (await here.describe_group(group_id)).state
         if state not in _LEFT_STATES:
-            return MovedGroup(group_id, {}, f"it has members at the target ({state})")
+            return MovedGroup(group_id, {}, _has_members(state))
         present = await here.list_group_offsets(group_id, list(wanted))
         ahead = {
             each: offset
@@ -189,8 +231,23 @@ class CopiedGroups:
                 await here.alter_group_offsets(group_id, some)
                 done |= {each.partition: offset.offset for each, offset in some.items()}
         except KafkaError as error:
-            left = error.detail or f"{error.code.message} ({error.code.name})"
+            left = _refusal(error)
+        except CommitFailedError as error:  # they came meanwhile, or are of the consumer protocol, which is not told
+            left = _has_members("UNKNOWN" if error.code is None else error.code.name)
         return MovedGroup(group_id, done, left) if done or left else None
+
+
+def _called(names: Sequence[str], pattern: str) -> Sequence[str]:
+    """Those that a pattern means: it may be a name that has brackets in it."""
+    return [pattern] if pattern in names else fnmatch.filter(names, pattern)
+
+
+def _has_members(said: str) -> str:
+    return f"it has members at the target ({said})"
+
+
+def _refusal(error: KafkaError) -> str:
+    return f"{error.detail or error.code.message} ({error.code.name})"
 
 
 def tell(moved: Sequence[MovedGroup]) -> None:

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
@@ -199,6 +199,8 @@ class Copying:
         self._kept = kept
         self._groups = groups
         self._moved: list[MovedGroup] = []
+        self._moving: asyncio.Task[list[MovedGroup]] | None = None
+        """While groups are moved beside the copy."""
         self._moved_at = self._loop.time()
         self._committed_at = self._began_at = self._saved_at = self._shown_at = self._loop.time()
         self._kept_at: float | None = None
@@ -265,6 +267,8 @@ class Copying:
                 await self._give_up(producer)
                 raise
             finally:
+                if self._moving is not None:
+                    self._moving.cancel()
                 self._save()
 
     def _tell(self, *, as_json: bool) -> None:
@@ -321,8 +325,7 @@ class Copying:
                 left -= done
             await self._settle(producer, _PIECES_IN_FLIGHT_MAX if records else 0)
             self._look_at_the_clock()
-            if self._loop.time() - self._moved_at >= _GROUPS_EVERY_SECONDS:
-                await self._move_groups()
+            self._move_groups_beside()
         await self._settle(producer, 0)
 
     def _check_topics(self) -> None:
@@ -428,8 +431,27 @@ class Copying:
     async def _move_groups(self) -> None:
         """Has groups go on at the target where they are at the source, as far as that was copied."""
         if self._groups is not None:
+            if self._moving is not None:
+                self._moving.cancel()
+                await asyncio.wait([self._moving])
             self._moved = await self._groups.move()
-            self._moved_at = self._loop.time()
+            for pattern in self._groups.unknown:
+                say(f"No group at the source is called {printable(pattern)}.")
+
+    def _move_groups_beside(self) -> None:
+        """The same while records are copied, which does not wait for it; what fails is told, and tried again."""
+        moving, now = self._moving, self._loop.time()
+        if self._groups is None:
+            return
+        if moving is None and now - self._moved_at >= _GROUPS_EVERY_SECONDS:
+            self._moving = self._loop.create_task(self._groups.move(), name="groups that go along")
+            self._moving.add_done_callback(_hear)
+        elif moving is not None and moving.done():
+            self._moving, self._moved_at = None, now
+            try:
+                self._moved = moving.result()
+            except (ClientError, KafkaError) as error:
+                say(f"Groups were not moved, which is tried again in a minute: {error}")
 
     @property
     def _is_all_due(self) -> bool:
@@ -514,7 +536,7 @@ class Copying:
         self._saved = dict(self._positions)
 
 
-def _hear(future: asyncio.Future[RecordMetadata]) -> None:
+def _hear(future: asyncio.Future[Any]) -> None:
     """After the first error nobody asks for the others."""
     if not future.cancelled():
         future.exception()

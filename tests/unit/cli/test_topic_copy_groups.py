@@ -7,7 +7,9 @@ import random
 
 import pytest
 
-from barnabas.cli.topic_copy_groups import RUNS_KEPT, RUNS_MAX, CopiedRuns
+from barnabas.cli.topic_copy_groups import RUNS_KEPT, RUNS_MAX, RUNS_OF_ALL, CopiedGroups, CopiedRuns
+from barnabas.client.records import RecordMetadata
+from barnabas.wire.topics import TopicPartition
 
 
 def copied(records: list[tuple[int, int]], begin: int | None = 0) -> CopiedRuns:
@@ -96,3 +98,20 @@ def test_what_is_no_run_is_not_taken(document: object) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
         runs.read(document)
     assert runs.document() == {"begin": None, "runs": [[3, 4, 4]]}
+
+
+def test_what_is_held_of_many_partitions_is_bounded_together() -> None:
+    partitions = [TopicPartition("s", number) for number in range(2_000)]
+    groups = CopiedGroups((None, None), ("s", "t"), ["*"], dict.fromkeys(partitions, 0))  # type: ignore[arg-type]
+    for partition in partitions[:50]:
+        for number in range(1_000):
+            groups.heard(partition, 2 * number, RecordMetadata(partition, number, -1))
+    assert sum(len(runs._runs) for runs in groups._runs.values()) <= 50 * RUNS_OF_ALL / len(partitions)
+    assert groups._runs[partitions[0]].translate(2 * 999) == 999
+
+
+def test_of_more_runs_than_are_held_the_latest_are_gone_on_with() -> None:
+    many = copied([(2 * number, number) for number in range(RUNS_KEPT)])
+    few = CopiedRuns(None, 20)
+    few.read(many.document())
+    assert (few.translate(0), few.translate(2 * (RUNS_KEPT - 1))) == (None, RUNS_KEPT - 1)

@@ -15,16 +15,14 @@ from typing import Any
 import pytest
 
 from barnabas.cli import record_source, topic_copying
-from barnabas.cli.connection import CommandError
 from barnabas.cli.starts import Edge
-from barnabas.cli.topic_copying import Plan, copy
-from barnabas.client.admin import Admin, ResourceType
+from barnabas.client.admin import ResourceType
 from barnabas.client.client import Client
 from barnabas.client.settings import ClientSettings
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.testing import SimulatedCluster
-from barnabas.testing.simulated_host import SimulatedProcess
 from barnabas.wire.topics import TopicPartition
+from tests.support.simulated_copies import asked, begun, ended, plan, run, values_of, wait_for_copied
 
 
 @pytest.fixture
@@ -33,74 +31,12 @@ def cluster() -> Iterator[SimulatedCluster]:
         yield running
 
 
-def plan(source: str = "s", target: str = "t", **changes: Any) -> Plan:
-    wanted = Plan(
-        source=source,
-        numbers=None,
-        target=target,
-        first=Edge.EARLIEST,
-        last=Edge.LATEST,
-        follows=False,
-        keeps_partitions=True,
-        creates=False,
-        replication_factor=None,
-        copies_configs=False,
-        reads_committed=True,
-        compression="none",
-        state_file=None,
-        transactional=None,
-        rate=None,
-        skips_deleted=False,
-    )
-    return dataclasses.replace(wanted, **changes)
-
-
-async def copied(cluster: SimulatedCluster, wanted: Plan) -> str:
-    """What `barnabas topic copy` does within one cluster, and what it says where it ends by an error."""
-    settings = ClientSettings(bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")), request_timeout_ms=5_000)
-    logger = logging.getLogger("tests.topic-copy")
-    async with Client(cluster.host, settings, logger) as source, Client(cluster.host, settings, logger) as target:
-        try:
-            await copy(source, target, wanted, as_json=True)
-        except CommandError as error:
-            return str(error)
-        return ""
-
-
-def begun(cluster: SimulatedCluster, wanted: Plan) -> SimulatedProcess:
-    return cluster.start(copied, cluster, wanted)
-
-
-def run(cluster: SimulatedCluster, wanted: Plan) -> None:
-    assert cluster.run(copied, cluster, wanted) == ""
-
-
-def asked(cluster: SimulatedCluster, call: Any) -> Any:
-    """What an `Admin` of the cluster answers."""
-
-    async def ask() -> Any:
-        settings = ClientSettings(bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")))
-        async with Client(cluster.host, settings, logging.getLogger("tests.admin")) as client, Admin(client) as admin:
-            return await call(admin)
-
-    return cluster.run(ask)
-
-
 def filled(cluster: SimulatedCluster, count: int = 20, config: dict[str, object] | None = None) -> list[bytes]:
     """A topic of one partition with so many records, and their values."""
     cluster.create_topic("s", config=config)
     values = [b"%d" % number for number in range(count)]
     cluster.produce("s", *values)
     return values
-
-
-def values_of(cluster: SimulatedCluster, topic: str = "t") -> list[bytes | None]:
-    return [record.value for record in cluster.records(topic)]
-
-
-def wait_for_copied(cluster: SimulatedCluster, count: int) -> None:
-    """Lets time pass until at least so many records are at the leader of the target."""
-    cluster.run_until(lambda: (found := cluster.replica(1, "t")) is not None and found.high_watermark >= count)
 
 
 def test_ctrl_c_while_acknowledgements_are_awaited_copies_nothing_twice(
@@ -116,12 +52,6 @@ def test_ctrl_c_while_acknowledgements_are_awaited_copies_nothing_twice(
     assert len(values_of(cluster)) == len(values)
     run(cluster, wanted)
     assert values_of(cluster) == values
-
-
-def ended(cluster: SimulatedCluster, process: SimulatedProcess, limit_seconds: float = 300.0) -> str:
-    """What a copy says that ends by an error."""
-    cluster.run_until(lambda: process.ended, limit_seconds)
-    return str(process.result())
 
 
 def test_a_source_that_is_made_again_ends_a_copy_that_follows(cluster: SimulatedCluster) -> None:
