@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from barnabas.cli.console_pipelines import reader_of
 from barnabas.cli.main import main
-from barnabas.console.logins import PasswordHash, User
+from barnabas.security.login_files import PasswordHash, User
 from barnabas.testing import KafkaCluster
 from tests.support.browser import Browser, browser_path
 from tests.support.running_console import RunningConsole

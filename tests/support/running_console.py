@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlencode, urlsplit
 
-from barnabas.console.logins import User
 from barnabas.console.pipelines import ReadFiles
 from barnabas.console.serve import serve
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.sasl.mechanisms import Login
+from barnabas.security.login_files import User
 from tests.support.waiting import wait_until
 
 START_SECONDS = 20.0

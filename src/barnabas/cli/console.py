@@ -30,12 +30,11 @@ from barnabas.cli.output import announce
 if TYPE_CHECKING:
     import ssl
 
-    from barnabas.console.logins import User
     from barnabas.console.pipelines import ReadFiles
     from barnabas.kernel.real_host import RealHost
+    from barnabas.security.login_files import User
 
 DEFAULT_HTTP_PORT: Final = 8090
-LOGIN_FILE_BYTES_MAX: Final = 1024 * 1024
 
 
 @click.command(name="console", short_help="Show a cluster in a browser.")
@@ -261,7 +260,7 @@ def _own_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
 
 def _users(path: str) -> Mapping[str, User]:
     """Who may log in. Raises CommandError."""
-    from barnabas.console.logins import read_users
+    from barnabas.security.login_files import LOGIN_FILE_BYTES_MAX, read_users
 
     try:
         with open(path, "rb") as file:
@@ -281,7 +280,7 @@ def _users(path: str) -> Mapping[str, User]:
 
 
 def _print_login(name: str, role: str) -> None:
-    from barnabas.console.logins import PASSWORD_BYTES_MAX, PasswordHash, is_name
+    from barnabas.security.login_files import PASSWORD_BYTES_MAX, PasswordHash, is_name
 
     if not is_name(name):
         raise click.BadParameter("1 to 64 letters, digits, dots, dashes, underscores or @", param_hint="--new-login")

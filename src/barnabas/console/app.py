@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.console.html import href
 from barnabas.console.http import PLAIN, READS_ONLY, Request, Response
-from barnabas.console.logins import Role, TooManyError
 from barnabas.console.pages.alerts import alerts
 from barnabas.console.pages.brokers import brokers
 from barnabas.console.pages.change import change, write
@@ -23,6 +22,8 @@ from barnabas.console.pages.pipelines import pipelines
 from barnabas.console.pages.reassignments import reassignments
 from barnabas.console.pages.topics import topics
 from barnabas.console.pages.transactions import transactions
+from barnabas.security.login_files import Role
+from barnabas.security.password_checks import TooManyError
 
 if TYPE_CHECKING:
     from barnabas.console.access import Access, Tokens

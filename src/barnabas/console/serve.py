@@ -15,12 +15,13 @@ from barnabas.console.app import App
 from barnabas.console.changes import Changes
 from barnabas.console.configs import ConfigReader
 from barnabas.console.http import HttpServer, Tls
-from barnabas.console.logins import Logins, User
+from barnabas.console.logins import Logins
 from barnabas.console.pipelines import ReadFiles
 from barnabas.console.poller import Poller
 from barnabas.console.records_read import RecordReader
 from barnabas.kernel.host import Host
 from barnabas.sasl.mechanisms import AnyLogin
+from barnabas.security.login_files import User
 
 if TYPE_CHECKING:
     import ssl

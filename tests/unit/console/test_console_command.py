@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.console.logins import Role, read_users
+from barnabas.security.login_files import Role, read_users
 from tests.support.certificates import broker_certificate, shared_authority
 from tests.support.command_runs import run_barnabas
 from tests.support.ports import free_port

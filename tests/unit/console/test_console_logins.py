@@ -1,20 +1,18 @@
-"""The console's own login: hashes, guesses, sessions, and what is seen without one."""
+"""The console's own login: sessions, and what is seen without one."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import pytest
 
 from barnabas.console import logins as logins_module
 from barnabas.console.http import Request
-from barnabas.console.logins import Logins, PasswordHash, Role, TooManyError, User, read_users
+from barnabas.console.logins import Logins
 from barnabas.kernel.real_host import RealHost, run
+from barnabas.security.login_files import PasswordHash, Role, User
 from tests.support.ports import free_port
 from tests.support.running_console import Answer, RunningConsole
 
@@ -41,39 +39,6 @@ def with_logins(body: Callable[[Logins], Awaitable[None]]) -> None:
 def of(logins: Logins, session_id: str) -> Request:
     cookie = logins.cookie(session_id, Request("GET", ())).partition(";")[0]
     return Request("GET", (), headers={"cookie": f"other=1; {cookie}"})
-
-
-def test_a_hash_is_read_as_it_is_written_and_knows_its_password() -> None:
-    made = PasswordHash.of("correct horse é", SALT)
-    assert PasswordHash.read(str(made)) == made
-    assert made.is_of("correct horse é")
-    assert not made.is_of("correct horse e")
-    assert not made.is_of("")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "secret", "scrypt$16384$8$1$AAAA", "md5$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAA",
-        "scrypt$16383$8$1$AAAAAAAAAAAAAAAAAAAAAA==$" + "A" * 44, "scrypt$1073741824$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAA",
-        "scrypt$16384$8$1$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "scrypt$16384$8$1$!$AAAA", "scrypt$-1$8$1$AAAA$AAAA",
-    ],
-)  # fmt: skip
-def test_a_hash_that_cannot_be_used_is_not_shown(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^line 1: the hash of ada cannot be used: ") as caught:
-        read_users(f"ada:{text}\n")
-    assert not text or text not in str(caught.value)
-
-
-def test_a_file_has_each_user_once() -> None:
-    line = f"ada:{cheap('x')}".replace("scrypt$16$1", "scrypt$16$1")
-    assert list(read_users(f"# who\n\n{line}\n")) == ["ada"]
-    assert read_users(line)["ada"].role is Role.OPERATOR
-    assert read_users(line.replace(":", ":viewer:"))["ada"] == (cheap("x"), Role.VIEWER)
-    with pytest.raises(ValueError, match=r"line 1: the role of ada must be viewer or operator"):
-        read_users(line.replace(":", ":Viewer:"))
-    with pytest.raises(ValueError, match="line 2: ada is there twice"):
-        read_users(f"{line}\n{line}\n")
 
 
 def test_a_session_begins_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,65 +74,6 @@ def test_cookies_are_out_of_reach_for_scripts_and_other_sites() -> None:
         cookie = logins.cookie("abc", Request("GET", ()))
         assert cookie.endswith("=abc; Path=/; HttpOnly; SameSite=Lax; Max-Age=43200")
         assert logins.cookie("", Request("GET", (), headers={"x-forwarded-proto": "https"})).endswith("=0; Secure")
-
-    with_logins(body)
-
-
-@pytest.mark.parametrize(("name", "password"), [("ada", "wrong"), ("bob", "right"), ("", ""), ("ada", "x" * 5_000)])
-def test_a_wrong_guess_is_answered_late(name: str, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins_module, "FAILURE_SECONDS", 0.2)
-
-    async def body(logins: Logins) -> None:
-        began = time.monotonic()
-        assert await logins.log_in(name, password) is None
-        assert time.monotonic() - began > 0.19
-
-    with_logins(body)
-
-
-def test_who_hangs_up_makes_no_room_for_another_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins_module, "FAILURE_SECONDS", 600.0)
-    monkeypatch.setattr(logins_module, "FAILURE_SECONDS_MAX", 600.0)
-    monkeypatch.setattr(logins_module, "WAIT_SECONDS_MAX", 0.1)
-
-    async def body(logins: Logins) -> None:
-        guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(4)]
-        for _ in range(10):
-            await asyncio.sleep(0)
-        for guess in guesses:
-            guess.cancel()
-        await asyncio.gather(*guesses, return_exceptions=True)
-        with pytest.raises(TooManyError):
-            await logins.log_in("ada", "right")
-
-    with_logins(body)
-
-
-def test_of_many_who_log_in_at_once_those_beyond_the_bound_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins_module, "WAIT_SECONDS_MAX", 600.0)
-
-    async def body(logins: Logins) -> None:
-        guesses = [asyncio.ensure_future(logins.log_in("ada", f"guess {number}")) for number in range(20)]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyError):
-            await asyncio.wait_for(logins.log_in("ada", "right"), 60)
-        for guess in guesses:
-            guess.cancel()
-        await asyncio.gather(*guesses, return_exceptions=True)
-        assert logins.waiting == 0
-
-    with_logins(body)
-
-
-def test_failures_are_answered_later_the_more_there_are() -> None:
-    async def body(logins: Logins) -> None:
-        # White box: to wait for many of them would take minutes.
-        some: Any = logins
-        some._failures.extend([asyncio.get_running_loop().time()] * 20)
-        assert some._failure_seconds() == 3.0
-        some._failures.extend([asyncio.get_running_loop().time()] * 2_000)
-        assert len(some._failures) == 1_000
-        assert some._failure_seconds() == 8.0
 
     with_logins(body)
 
