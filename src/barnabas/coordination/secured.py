@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.timers import Timers
+from barnabas.link.clear import Plain, clear
 from barnabas.link.connection import LinkContext
 from barnabas.link.handshakes import Handshakes
 from barnabas.link.limits import LinkLimits
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
 
 _BUFFER_BYTES: Final = 64 * 1024
 _REASONS_TOLD_MAX: Final = 32
-
-
-class Plain(Protocol):
-    """A connection that does not know of TLS: an `asyncio.Protocol`."""
-
-    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
-    def connection_lost(self, exc: Exception | None, /) -> None: ...
-    def data_received(self, data: bytes, /) -> None: ...
 
 
 class TlsOfCoordination:
@@ -58,7 +51,7 @@ class TlsOfCoordination:
         """The protocol of a new connection, which `plain` sends and receives over. A client gives the name that the
         server's certificate must have.
         """
-        return TlsConnection(self._context, cast("Any", _Clear(plain, self._received)), self.end, server_name)
+        return TlsConnection(self._context, clear(plain, self._received), self.end, server_name)
 
 
 def tls_of_client(host: Host, context: ssl.SSLContext, logger: logging.Logger) -> TlsOfCoordination:
@@ -66,45 +59,3 @@ def tls_of_client(host: Host, context: ssl.SSLContext, logger: logging.Logger) -
     timers = Timers(host.loop)
     end = TlsEnd(context, Handshakes(host.loop, timers, host.offload), goes_first=True)
     return TlsOfCoordination(host.loop, timers, end, logger)
-
-
-class _Clear:
-    """What `TlsConnection` takes for a connection of Kafka's protocol."""
-
-    __slots__ = ("_buffer", "_transport", "peer", "plain")
-
-    def __init__(self, plain: Plain, buffer: memoryview) -> None:
-        self.plain = plain
-        self._transport: asyncio.Transport | None = None
-        self._buffer = buffer
-        self.peer = ""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "?"
-        self.plain.connection_made(transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.plain.connection_lost(error)
-
-    def fail(self, _reason: str) -> None:
-        """The other end abuses TLS."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def get_buffer(self, _size_hint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, count: int) -> None:
-        self.plain.data_received(bytes(self._buffer[:count]))
-
-    def pause_writing(self) -> None:
-        pause = getattr(self.plain, "pause_writing", None)
-        if pause is not None:
-            pause()
-
-    def resume_writing(self) -> None:
-        resume = getattr(self.plain, "resume_writing", None)
-        if resume is not None:
-            resume()

@@ -42,6 +42,7 @@ from barnabas.server.lifecycle import BROKER, BrokerEvent, BrokerState, Controll
 from barnabas.server.listeners import advertised_endpoints, broker_registration, listener_configs, network_config
 from barnabas.server.log_directories import LogDirectories, read_log_directories, write_log_directories
 from barnabas.server.logins import check_logins, load_libraries, uses_bearer_tokens
+from barnabas.server.metrics_access import metrics_access
 from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.remote_storage import load_remote_storage
 from barnabas.server.shared_services import SharedServices
@@ -252,8 +253,9 @@ class Broker:
         """Early, so that whoever looks sees how the start goes."""
         metrics = take(MetricsSettings, self.config.values)
         if metrics.port >= 0:
+            access = metrics_access(metrics, self._shared)
             try:
-                self.metrics_port = await self._endpoint.start(metrics.host, metrics.port)
+                self.metrics_port = await self._endpoint.start(metrics.host, metrics.port, access)
             except OSError as error:
                 place = f"{metrics.host}:{metrics.port}"
                 raise BrokerStartError(

@@ -41,7 +41,37 @@ METRICS_HOST: Final[ConfigKey[str]] = ConfigKey(
     name="barnabas.metrics.host",
     type=ConfigType.STRING,
     default="127.0.0.1",
-    documentation="Address that the Prometheus endpoint listens on; it has no authentication of its own.",
+    documentation=(
+        "Address that the Prometheus endpoint listens on; whoever reaches it reads the metrics, unless"
+        " barnabas.metrics.login.file says who may."
+    ),
+    importance=Importance.LOW,
+)
+METRICS_LOGIN_FILE: Final[ConfigKey[str | None]] = ConfigKey(
+    name="barnabas.metrics.login.file",
+    type=ConfigType.STRING,
+    default=None,
+    documentation=(
+        "File of those who may read the metrics, by HTTP's basic authentication: lines NAME:ROLE:HASH, as"
+        " barnabas console --new-login NAME prints them; of any role. /livez and /readyz want no login."
+    ),
+    importance=Importance.LOW,
+)
+METRICS_TLS_CERTIFICATE: Final[ConfigKey[str | None]] = ConfigKey(
+    name="barnabas.metrics.tls.certificate",
+    type=ConfigType.STRING,
+    default=None,
+    documentation=(
+        "Certificate of the Prometheus endpoint, and those between it and its authority, PEM: it speaks TLS alone then,"
+        " https://HOST:PORT/metrics."
+    ),
+    importance=Importance.LOW,
+)
+METRICS_TLS_KEY: Final[ConfigKey[str | None]] = ConfigKey(
+    name="barnabas.metrics.tls.key",
+    type=ConfigType.STRING,
+    default=None,
+    documentation="Private key of barnabas.metrics.tls.certificate, PEM; without it the same file has it.",
     importance=Importance.LOW,
 )
 LOGS_DIRECTORY: Final[ConfigKey[str | None]] = ConfigKey(
@@ -87,6 +117,9 @@ TRACES_REQUESTS: Final[ConfigKey[float]] = ConfigKey(
 OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     METRICS_PORT,
     METRICS_HOST,
+    METRICS_LOGIN_FILE,
+    METRICS_TLS_CERTIFICATE,
+    METRICS_TLS_KEY,
     LOGS_DIRECTORY,
     LOGS_LEVELS,
     TRACES_ENDPOINT,
@@ -100,10 +133,13 @@ OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Where metrics are scraped; a port of -1 is nowhere."""
+    """Where metrics are scraped, by whom, and how that is secured; a port of -1 is nowhere."""
 
     host: str = own_setting(METRICS_HOST)
     port: int = own_setting(METRICS_PORT)
+    login_file: str | None = own_setting(METRICS_LOGIN_FILE)
+    tls_certificate: str | None = own_setting(METRICS_TLS_CERTIFICATE)
+    tls_key: str | None = own_setting(METRICS_TLS_KEY)
 
 
 @dataclass(frozen=True, slots=True)

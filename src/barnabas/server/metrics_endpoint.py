@@ -4,7 +4,8 @@ broker's own loop.
 One answer per connection, which is then closed. A request is bounded in bytes and time, and connections in number. A
 scrape reads plain integers, in steps where there are very many; whoever comes meanwhile is given the same one. Whoever
 is answered at `/livez` knows that the loop turns; `/readyz` says whether clients can be served, with 503 and what is
-missing if not. Whatever else is asked for gets its status code.
+missing if not. Whatever else is asked for gets its status code. Where there are logins (`metrics_access`) the metrics
+are for those who have one; health is for all.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from barnabas.kernel.host import Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.metrics_prometheus import CONTENT_TYPE, scrape_in_steps
 from barnabas.kernel.steps import StepRunner
 
+if TYPE_CHECKING:
+    from barnabas.server.metrics_access import MetricsAccess
+
 REQUEST_BYTES_MAX: Final = 16 * 1024
 CONNECTIONS_MAX: Final = 32
+"""For a further one, that whose request has been awaited longest is cut off; where all have one, the further one."""
 ANSWER_SECONDS_MAX: Final = 10.0
 PATH: Final = b"/metrics"
 LIVE_PATH: Final = b"/livez"
@@ -29,11 +34,15 @@ _END_OF_HEAD: Final = (b"\r\n\r\n", b"\n\n")
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     500: "Internal Error",
     503: "Service Unavailable",
 }
+
+
+_CHALLENGE: Final = 'WWW-Authenticate: Basic realm="metrics", charset="UTF-8"\r\n'
 
 
 class MetricsEndpoint:
@@ -61,14 +70,39 @@ class MetricsEndpoint:
         self._server: asyncio.AbstractServer | None = None
         self._scrape: asyncio.Task[bytes] | None = None
         """The one that is being made."""
+        self._access: MetricsAccess | None = None
         self.connections: dict[_Connection, None] = {}
 
-    async def start(self, address: str, port: int) -> int:
-        """Listens, and returns the port. Raises OSError."""
-        self._server = await self._host.loop.create_server(lambda: _Connection(self, self._host.loop), address, port)
+    async def start(self, address: str, port: int, access: MetricsAccess | None = None) -> int:
+        """Listens, and returns the port; `access` says who may read the metrics, and how that is secured, None that
+        all may. Raises OSError.
+        """
+        self._access = access
+
+        def connection() -> asyncio.BaseProtocol:
+            made = _Connection(self, self._host.loop)
+            return made if access is None else access.secured(made)
+
+        self._server = await self._host.loop.create_server(connection, address, port)
         bound = int(self._server.sockets[0].getsockname()[1])
-        self._logger.info("Metrics at http://%s:%d%s", address, bound, PATH.decode())
+        scheme = "http" if access is None or not access.uses_tls else "https"
+        self._logger.info("Metrics at %s://%s:%d%s", scheme, address, bound, PATH.decode())
         return bound
+
+    def has_room(self) -> bool:
+        """Whether there is room for a connection more; those who only hold one make some."""
+        if len(self.connections) < CONNECTIONS_MAX:
+            return True
+        for connection in self.connections:
+            if not connection.has_asked:
+                del self.connections[connection]
+                connection.abort()
+                return True
+        return False
+
+    async def refusal(self, request: bytes, peer: str) -> tuple[int, bytes] | None:
+        """Status and text for who may not read the metrics, after a while; None for who may."""
+        return None if self._access is None else await self._access.refusal(request, peer)
 
     async def stop(self) -> None:
         """Stops listening, and cuts off what is under way."""
@@ -134,12 +168,20 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
         self._answered = False
+        self._peer = "?"
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether its request has come, as a whole."""
+        return self._answered
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        if len(self._endpoint.connections) >= CONNECTIONS_MAX:
+        if not self._endpoint.has_room():
             self._transport.abort()
             return
+        name = transport.get_extra_info("peername")
+        self._peer = str(name[0]) if isinstance(name, tuple) else "?"
         self._endpoint.connections[self] = None
         self._timer = self._loop.call_later(ANSWER_SECONDS_MAX, self.abort)
 
@@ -162,7 +204,7 @@ class _Connection(asyncio.Protocol):
             if answer is not None:
                 self._answer(answer[0], b"" if is_head else answer[1])
             else:
-                self._answering = self._loop.create_task(self._answer_scrape(is_head=is_head))
+                self._answering = self._loop.create_task(self._answer_scrape(request, is_head=is_head))
         elif len(self._request) > REQUEST_BYTES_MAX:
             self._answered = True
             self._answer(400, b"The request is too long\n")
@@ -171,7 +213,14 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    async def _answer_scrape(self, *, is_head: bool) -> None:
+    async def _answer_scrape(self, request: bytes, *, is_head: bool) -> None:
+        refusal = await self._endpoint.refusal(request, self._peer)
+        if refusal is not None:
+            self._answer(refusal[0], b"" if is_head else refusal[1])
+            return
+        if self._timer is not None:  # a login may have waited
+            self._timer.cancel()
+            self._timer = self._loop.call_later(ANSWER_SECONDS_MAX, self.abort)
         try:
             body = await self._endpoint.scrape()
         except Exception:  # noqa: BLE001 - the endpoint has logged it
@@ -184,7 +233,7 @@ class _Connection(asyncio.Protocol):
             return
         head = (
             f"HTTP/1.0 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n{_CHALLENGE if status == 401 else ''}\r\n"
         )
         self._transport.write(head.encode("ascii"))
         self._transport.write(body)

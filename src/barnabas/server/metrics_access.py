@@ -1,0 +1,192 @@
+"""Who may read the metrics of a broker, by HTTP's basic authentication, and how the endpoint is secured.
+
+Those who may are in a file of their own and not the cluster's users: the endpoint answers before the broker has reached
+ZooKeeper, and while it cannot; and whoever scrapes is given a password that opens nothing else. A password that was
+right once is known again by an HMAC with a secret of the process, so that a scrape costs no hash of 50 ms; one that is
+wrong costs as much as at the console (`security.password_checks`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from barnabas.kernel.host import HostClosedError, OffloadFullError
+from barnabas.kernel.metrics import MetricName
+from barnabas.kernel.real_key_files import load_chain
+from barnabas.link.oauth_documents import read_file
+from barnabas.sasl.hashes import hmac_of, is_same
+from barnabas.security.login_files import LOGIN_FILE_BYTES_MAX, User, read_users
+from barnabas.security.password_checks import PasswordChecks, TooManyError
+from barnabas.server.config import METRICS_LOGIN_FILE, METRICS_TLS_CERTIFICATE, METRICS_TLS_KEY, MetricsSettings
+from barnabas.server.errors import BrokerStartError
+from barnabas.tls.contexts import server_context
+from barnabas.tls.errors import TlsConfigError
+from barnabas.tls.settings import TlsSettings
+from barnabas.tls.stores import read_stores
+
+if TYPE_CHECKING:
+    import ssl
+
+    from barnabas.kernel.host import Files, Host
+    from barnabas.link.clear import Plain
+    from barnabas.link.tls import TlsEnd
+    from barnabas.server.shared_services import SharedServices
+
+_HEADER: Final = b"authorization"
+_SCHEME: Final = b"basic "
+_PEM_BYTES_MAX: Final = 1024 * 1024
+_BUFFER_BYTES: Final = 16 * 1024
+_REALM: Final = b"Log in with a name and a password of barnabas.metrics.login.file\n"
+_BUSY: Final = b"Too many log in at the same time\n"
+
+
+def metrics_access(settings: MetricsSettings, shared: SharedServices) -> MetricsAccess | None:
+    """What the keys say; None where all may read the metrics, in clear. Raises BrokerStartError."""
+    if settings.tls_key is not None and settings.tls_certificate is None:
+        raise BrokerStartError(f"{METRICS_TLS_KEY.name} goes with {METRICS_TLS_CERTIFICATE.name}")
+    if settings.login_file is None and settings.tls_certificate is None:
+        return None
+    files = shared.host.files
+    users = None if settings.login_file is None else _users(files, settings.login_file)
+    context = None
+    if settings.tls_certificate is not None:
+        context = _context(files, settings.tls_certificate, settings.tls_key or settings.tls_certificate)
+    return MetricsAccess(shared, users, context)
+
+
+class MetricsAccess:
+    """Decides on each request, and secures each connection."""
+
+    def __init__(
+        self, shared: SharedServices, users: Mapping[str, User] | None, context: ssl.SSLContext | None
+    ) -> None:
+        """Without `users` all may; without a `context` connections are in clear."""
+        self._host = shared.host
+        self._logger = shared.logs.logger("barnabas.metrics")
+        self._logins = None if users is None else MetricsLogins(shared.host, users, self._logger)
+        self._tls = None if context is None else _Tls(shared, context, self._logger)
+        if self._logins is not None:
+            logins = self._logins
+            shared.metrics.gauge(
+                MetricName("barnabas.server", "MetricsEndpoint", "FailedLogins"), lambda: logins.failed
+            )
+
+    @property
+    def uses_tls(self) -> bool:
+        return self._tls is not None
+
+    def secured(self, plain: Plain) -> asyncio.BaseProtocol:
+        """The protocol of a new connection."""
+        if self._tls is None:
+            assert isinstance(plain, asyncio.BaseProtocol)
+            return plain
+        return self._tls.secured(plain)
+
+    async def refusal(self, request: bytes, peer: str) -> tuple[int, bytes] | None:
+        """Status and text for a request that may not have the metrics, after a while; None for one that may."""
+        return None if self._logins is None else await self._logins.refusal(request, peer)
+
+
+class MetricsLogins:
+    """Who may read them."""
+
+    def __init__(self, host: Host, users: Mapping[str, User], logger: logging.Logger) -> None:
+        self._checks = PasswordChecks(host, users)
+        self._logger = logger
+        self._secret = host.entropy(32)
+        self._known: dict[str, bytes] = {}
+        """By user, of the password that was right last."""
+
+    @property
+    def failed(self) -> int:
+        return self._checks.failed
+
+    async def refusal(self, request: bytes, peer: str) -> tuple[int, bytes] | None:
+        """As `MetricsAccess.refusal`. A request without a password is no failed login: browsers begin so."""
+        given = credentials(request)
+        if given is None:
+            return 401, _REALM
+        name, password = given
+        shown = hmac_of(self._secret, password.encode("utf-8", "surrogatepass"), "sha256")
+        if is_same(shown, self._known.get(name, b"\0" * len(shown))):
+            return None
+        try:
+            user = await self._checks.check(name, password)
+        except (TooManyError, OffloadFullError, HostClosedError):
+            return 503, _BUSY
+        if user is None:
+            self._logger.warning("A login at the metrics failed, of a client at %s", peer)
+            return 401, _REALM
+        self._known[name] = shown
+        return None
+
+
+def credentials(request: bytes) -> tuple[str, str] | None:
+    """Name and password of a request's head; None where it has none, or several."""
+    found: list[bytes] = []
+    for line in request.split(b"\n")[1:]:
+        if not line.strip():
+            break
+        header, colon, value = line.partition(b":")
+        if colon and header.lower() == _HEADER:
+            found.append(value.strip())
+    if len(found) != 1 or not found[0].lower().startswith(_SCHEME):
+        return None
+    try:
+        text = base64.b64decode(found[0][len(_SCHEME) :].strip(), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    name, colon_found, password = text.partition(":")
+    return (name, password) if colon_found else None
+
+
+class _Tls:
+    """TLS of all connections: `link.tls`, with its threads for handshakes and its bounds (decision 0032)."""
+
+    def __init__(self, shared: SharedServices, context: ssl.SSLContext, logger: logging.Logger) -> None:
+        # With OpenSSL behind it, which a broker without TLS does not load.
+        from barnabas.link.connection import LinkContext
+        from barnabas.link.handshakes import Handshakes
+        from barnabas.link.limits import LinkLimits
+        from barnabas.link.tls import TlsEnd
+
+        host = shared.host
+        self._context = LinkContext.of(host.loop, shared.timers, LinkLimits(), logger)
+        self._end: TlsEnd = TlsEnd(context, Handshakes(host.loop, shared.timers, host.offload), is_server=True)
+        self._received = memoryview(bytearray(_BUFFER_BYTES))
+
+    def secured(self, plain: Plain) -> asyncio.BaseProtocol:
+        from barnabas.link.clear import clear
+        from barnabas.link.tls import TlsConnection
+
+        return TlsConnection(self._context, clear(plain, self._received), self._end)
+
+
+def _users(files: Files, path: str) -> dict[str, User]:
+    try:
+        return read_users(read_file(files, path, LOGIN_FILE_BYTES_MAX).decode())
+    except UnicodeDecodeError:
+        raise BrokerStartError(f"{METRICS_LOGIN_FILE.name}={path}: it is no text") from None
+    except ValueError as error:
+        raise BrokerStartError(f"{METRICS_LOGIN_FILE.name}={path}: {error}") from None
+    except OSError as error:
+        raise BrokerStartError(f"{METRICS_LOGIN_FILE.name}={path}: {error.strerror or error}") from None
+
+
+def _context(files: Files, certificate: str, key: str) -> ssl.SSLContext:
+    paths = dict.fromkeys((certificate, key))
+    try:
+        data = b"\n".join(read_file(files, path, _PEM_BYTES_MAX) for path in paths)
+        settings = TlsSettings(keystore_type="PEM", keystore_location=" and ".join(paths))
+        return server_context(settings, read_stores(settings, lambda _path: data), load_chain)
+    except OSError as error:
+        place, why = error.filename or certificate, error.strerror or error
+        raise BrokerStartError(f"{METRICS_TLS_CERTIFICATE.name}: {place} cannot be read: {why}") from None
+    except TlsConfigError as error:
+        why = str(error).replace("ssl.keystore.location=", "")
+        raise BrokerStartError(f"{METRICS_TLS_CERTIFICATE.name}: {why}") from None
