@@ -129,6 +129,11 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 	@$(BIN)/python -m tests.support.java_archives
 	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop --timeout 300
 
+.PHONY: test-suites
+test-suites: $(INTEROP) ## Test suites of clients' authors, on brokers of ours and beside them on Apache Kafka 3.9.1 (SUITES="--suite NAME" for one)
+	@$(BIN)/python -m tests.support.apache_kafka_jars
+	@$(BIN)/python -m tests.suites.run $(SUITES)
+
 .PHONY: simulate
 simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
 	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(SIMULATIONS) --timeout 1800

@@ -1,0 +1,93 @@
+"""How the sources of suites come: by the registries' ordinary clients, each version pinned, below `.cache`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.suites.model import SuiteUnusable
+from tests.support.apache_kafka_jars import CACHE_DIRECTORY
+
+SUITES_DIRECTORY = CACHE_DIRECTORY / "suites"
+FETCH_SECONDS_MAX = 600.0
+
+
+def called(
+    command: Sequence[str | Path],
+    directory: Path,
+    *,
+    seconds_max: float = FETCH_SECONDS_MAX,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """What a command writes to its standard output. `SuiteUnusable` with its end when it fails or takes too long."""
+    shown = " ".join(str(word) for word in command[:4])
+    if shutil.which(str(command[0])) is None:
+        raise SuiteUnusable(f"{command[0]} is not installed")
+    try:
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=directory,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds_max,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SuiteUnusable(f"{shown} ...: not within {seconds_max:.0f} s") from error
+    if done.returncode:
+        raise SuiteUnusable(f"{shown} ... ended with {done.returncode}\n{done.stdout[-1_500:]}\n{done.stderr[-1_500:]}")
+    return done.stdout
+
+
+def source_archive(package: str, version: str) -> Path:
+    """The unpacked source archive of a package of PyPI."""
+    target = SUITES_DIRECTORY / f"{package}-{version}"
+    if target.exists():
+        return target
+    SUITES_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=SUITES_DIRECTORY, prefix="fetching-") as work:
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
+        called([*pip, "--no-binary", package, f"{package}=={version}"], Path(work))
+        (archive,) = Path(work).glob("*.tar.gz")
+        with tarfile.open(archive) as opened:
+            opened.extractall(Path(work) / "unpacked", filter="data")
+        (unpacked,) = (Path(work) / "unpacked").iterdir()
+        unpacked.rename(target)
+    return target
+
+
+def crate(name: str, version: str) -> Path:
+    """The unpacked source of a crate of crates.io, as `cargo vendor` lays it."""
+    target = SUITES_DIRECTORY / f"{name}-{version}"
+    if target.exists():
+        return target
+    SUITES_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=SUITES_DIRECTORY, prefix="fetching-") as work:
+        (Path(work) / "src").mkdir()
+        (Path(work) / "src" / "lib.rs").write_text("")
+        (Path(work) / "Cargo.toml").write_text(
+            f'[package]\nname = "suite"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\n"{name}" = "={version}"\n'
+        )
+        called(["cargo", "vendor", "--quiet", "vendored"], Path(work))
+        (Path(work) / "vendored" / name).rename(target)
+    return target
+
+
+def go_module(module: str, version: str, packages: Sequence[str]) -> tuple[Path, Path]:
+    """A directory with a `go.mod` for the tests of a module's `packages`, and the directory of the module itself."""
+    target = SUITES_DIRECTORY / f"{module.replace('/', '-')}-{version}"
+    if not (target / "go.sum").exists():
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "go.mod").write_text("module suites\n\ngo 1.24.0\n")
+        called(["go", "get", "-t", *(f"{package}@{version}" for package in packages)], target)
+    listed = json.loads(called(["go", "list", "-m", "-json", module], target))
+    return target, Path(listed["Dir"])

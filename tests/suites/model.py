@@ -1,0 +1,137 @@
+"""What a suite is, what becomes of its tests, and what of that lets a run fail."""
+
+from __future__ import annotations
+
+import enum
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+class Outcome(enum.Enum):
+    """What became of one test."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One test on one cluster; `detail` is why it failed or skipped itself, some lines at most."""
+
+    outcome: Outcome
+    detail: str = ""
+    seconds: float = 0.0
+
+
+NOT_RUN = Result(Outcome.NOT_RUN, "the suite ended, or was ended, before it")
+
+
+class SuiteUnusable(RuntimeError):
+    """A suite that cannot be fetched, built or run at all, with the reason and what to do."""
+
+
+class Suite(Protocol):
+    """Tests that somebody else wrote, as they are run on one cluster."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, in words of the page."""
+        ...
+
+    @property
+    def broker_ids(self) -> Sequence[int]:
+        """The brokers of a cluster that it is run on."""
+        ...
+
+    @property
+    def overrides(self) -> Mapping[str, object]:
+        """Lines of `server.properties` that it needs beside those of all."""
+        ...
+
+    @property
+    def excluded(self) -> Mapping[str, str]:
+        """Test, or a pattern with `*`, to the reason why it is not run; one that is no test's name fails the run."""
+        ...
+
+    def prepare(self) -> None:
+        """Fetches and builds it below `.cache`, once. `SuiteUnusable` where that is impossible."""
+        ...
+
+    def tests(self) -> Sequence[str]:
+        """The names of its tests that want a broker, those excluded too."""
+        ...
+
+    def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
+        """Runs these tests on a cluster, bounded in time; logs stay in `directory`. What is absent was not run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOutcome:
+    """One suite on both clusters. Every test that was to be run is in `ours` and in `kafkas`."""
+
+    name: str
+    version: str
+    source: str
+    ours: Mapping[str, Result]
+    kafkas: Mapping[str, Result]
+    excluded: Mapping[str, str] = field(default_factory=dict)
+    """As the suite has it, by test or pattern."""
+    excluded_tests: int = 0
+
+    def passed(self, results: Mapping[str, Result]) -> int:
+        return sum(result.outcome is Outcome.PASSED for result in results.values())
+
+    def differing(self) -> list[str]:
+        """The tests that Apache Kafka passes and we do not: they fail the run."""
+        return [
+            name
+            for name, result in sorted(self.ours.items())
+            if result.outcome is not Outcome.PASSED and self.kafkas[name].outcome is Outcome.PASSED
+        ]
+
+    def failing_beside(self) -> list[str]:
+        """The tests that Apache Kafka fails: the suite's fault, or this machine's."""
+        return [name for name, result in sorted(self.kafkas.items()) if result.outcome in _WRONG]
+
+
+_WRONG = (Outcome.FAILED, Outcome.NOT_RUN)
+
+
+def reason_to_exclude(name: str, excluded: Mapping[str, str]) -> str | None:
+    """Why a test is not run; None where it is."""
+    return next((reason for pattern, reason in excluded.items() if fnmatch.fnmatchcase(name, pattern)), None)
+
+
+def stale_exclusions(names: Sequence[str], excluded: Mapping[str, str]) -> list[str]:
+    """The patterns that are the name of no test."""
+    return [pattern for pattern in excluded if not fnmatch.filter(names, pattern)]
+
+
+def complete(names: Sequence[str], results: Mapping[str, Result]) -> dict[str, Result]:
+    """A result for each of `names`; whatever else was reported (tests below them) is kept too."""
+    return {**dict.fromkeys(names, NOT_RUN), **results}
+
+
+def wrong_with(outcome: SuiteOutcome) -> list[str]:
+    """What fails a run, one line (or more, with a failure's end) each; empty when all is well."""
+    found = []
+    for name in outcome.differing():
+        result = outcome.ours[name]
+        found.append(
+            f"{outcome.name}: {name}: {result.outcome.value} here, passed on Apache Kafka\n{result.detail}".rstrip()
+        )
+    if not outcome.passed(outcome.kafkas):
+        found.append(f"{outcome.name}: no test passed on Apache Kafka: nothing was compared")
+    return found

@@ -1,0 +1,82 @@
+"""The page of the docs with the results of the last run that was written: `python -m tests.suites.page`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.suites.catalogue import SUITES, UNOBTAINABLE
+from tests.suites.model import SuiteOutcome
+
+_HERE = Path(__file__).resolve().parent
+RESULTS = _HERE / "results.json"
+PAGE = _HERE.parents[1] / "docs" / "test-suites.md"
+
+_HEAD = """# What others wrote to test brokers
+
+Suites of clients' authors, unchanged, each on fresh broker processes of ours and, in the same run and configured
+alike, on as many of Apache Kafka 3.9.1: `make test-suites`, every night. A test that passes on Apache Kafka and not
+here fails the run. What fails is run once more, alone, on the same cluster; what a suite skips by itself does not count
+as passed. Tests that want no broker are left out where the suite tells them apart.
+
+The sources come from the registries at fixed versions, by their ordinary clients, and are unpacked below `.cache`;
+nothing of them is in this repository. `python -m tests.suites.run --write` writes this page and
+`tests/suites/results.json`, which has the results of the last run that was kept.
+"""
+
+
+def stored() -> dict[str, Any]:
+    """What the last written run gave, by suite."""
+    return dict(json.loads(RESULTS.read_text("utf-8"))) if RESULTS.exists() else {}
+
+
+def with_outcomes(results: Mapping[str, Any], outcomes: Iterable[SuiteOutcome]) -> dict[str, Any]:
+    """`results` with those of suites that were run now, in the order of the catalogue."""
+    new = dict(results)
+    for outcome in outcomes:
+        new[outcome.name] = {
+            "version": outcome.version,
+            "source": outcome.source,
+            "tests": len(outcome.ours),
+            "ours": outcome.passed(outcome.ours),
+            "kafkas": outcome.passed(outcome.kafkas),
+            "excluded": outcome.excluded_tests,
+            "not passed": {
+                name: [result.outcome.value, outcome.kafkas[name].outcome.value]
+                for name, result in sorted(outcome.ours.items())
+                if {result.outcome.value, outcome.kafkas[name].outcome.value} != {"passed"}
+            },
+        }
+    order = [suite.name for suite in SUITES.values()]
+    return {name: new[name] for name in order if name in new}
+
+
+def page(results: Mapping[str, Any]) -> str:
+    """The page, in Markdown."""
+    lines = [_HEAD, "| suite | tests run | passed here | passed on Apache Kafka | excluded |", "|---|---|---|---|---|"]
+    for name, suite in results.items():
+        counts = [suite["tests"], suite["ours"], suite["kafkas"], suite["excluded"]]
+        lines.append(f"| {name} {suite['version']} | {' | '.join(str(count) for count in counts)} |")
+    for suite in SUITES.values():
+        lines += _section(suite.name, results.get(suite.name), suite.source, suite.excluded)
+    lines += ["", "## Suites that are not here", ""]
+    lines += [f"- **{name}**: {reason}." for name, reason in UNOBTAINABLE.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, result: Mapping[str, Any] | None, source: str, excluded: Mapping[str, str]) -> list[str]:
+    lines = ["", f"## {name}", "", f"From {source}."]
+    if result is not None and result["not passed"]:
+        lines += ["", "| not passed by both | here | on Apache Kafka |", "|---|---|---|"]
+        lines += [f"| `{test}` | {ours} | {kafkas} |" for test, (ours, kafkas) in result["not passed"].items()]
+    if excluded:
+        lines += ["", "Excluded:", ""]
+        lines += [f"- `{pattern}`: {reason}." for pattern, reason in excluded.items()]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(stored()))

@@ -1,0 +1,174 @@
+"""What the runner of other people's suites (`tests/suites`) makes of their reports, and what fails it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suites.catalogue import SUITES, UNOBTAINABLE
+from tests.suites.librdkafka import broker_tests
+from tests.suites.model import Outcome, Result, SuiteOutcome, complete, reason_to_exclude, stale_exclusions, wrong_with
+from tests.suites.page import PAGE, page, stored, with_outcomes
+from tests.suites.processes import run_bounded
+from tests.suites.reports import go_json, junit, librdkafka_state, name_of_node
+from tests.support.waiting import wait_until
+
+_PASSED, _FAILED, _SKIPPED = Result(Outcome.PASSED), Result(Outcome.FAILED, "boom"), Result(Outcome.SKIPPED)
+
+
+def _outcome(ours: dict[str, Result], kafkas: dict[str, Result]) -> SuiteOutcome:
+    return SuiteOutcome("a-suite", "1.0", "somewhere", ours, kafkas, {"odd*": "it is odd"}, 1)
+
+
+def test_a_test_that_apache_kafka_passes_and_we_do_not_fails_the_run_whatever_became_of_it() -> None:
+    kafkas = dict.fromkeys(["a", "b", "c", "d"], _PASSED)
+    ours = complete(list(kafkas), {"a": _PASSED, "b": _FAILED, "c": _SKIPPED})
+    wrong = wrong_with(_outcome(ours, kafkas))
+    assert [line.partition("\n")[0] for line in wrong] == [
+        "a-suite: b: failed here, passed on Apache Kafka",
+        "a-suite: c: skipped here, passed on Apache Kafka",
+        "a-suite: d: not run here, passed on Apache Kafka",
+    ]
+    assert wrong[0].endswith("boom")
+
+
+def test_what_apache_kafka_fails_too_fails_no_run_unless_it_passes_nothing() -> None:
+    assert wrong_with(_outcome({"a": _FAILED, "b": _PASSED}, {"a": _FAILED, "b": _PASSED})) == []
+    assert wrong_with(_outcome({"a": _FAILED}, {"a": _FAILED})) == [
+        "a-suite: no test passed on Apache Kafka: nothing was compared"
+    ]
+
+
+def test_exclusions_are_found_by_pattern_and_those_of_no_test_are_told() -> None:
+    excluded = {"sasl::*": "no users", "gone": "was here"}
+    assert reason_to_exclude("sasl::test[PLAIN]", excluded) == "no users"
+    assert reason_to_exclude("ssl::test", excluded) is None
+    assert stale_exclusions(["sasl::test[PLAIN]", "ssl::test"], excluded) == ["gone"]
+
+
+def test_report_of_pytest_keeps_the_worse_of_a_test_and_its_tear_down() -> None:
+    report = """<testsuites><testsuite>
+      <testcase classname="test.integration.test_a" name="test_one[x]" time="1.5"/>
+      <testcase classname="test.integration.test_a" name="test_one[x]"><error>trace</error></testcase>
+      <testcase classname="test.integration.test_a.TestB" name="test_two"><skipped message="no SASL"/></testcase>
+    </testsuite></testsuites>"""
+    assert junit(report) == {
+        "test_a::test_one[x]": Result(Outcome.FAILED, "trace", 0.0),
+        "TestB::test_two": Result(Outcome.SKIPPED, "no SASL", 0.0),
+    }
+    assert name_of_node("test/integration/test_a.py::test_one[x]") == "test_a::test_one[x]"
+    assert name_of_node("test/integration/test_a.py::TestB::test_two") == "TestB::test_two"
+
+
+def test_a_go_test_that_has_begun_and_does_not_end_has_failed() -> None:
+    events = [
+        {"Action": "run", "Test": "TestA"},
+        {"Action": "output", "Test": "TestA", "Output": "fine\n"},
+        {"Action": "pass", "Test": "TestA", "Elapsed": 0.5},
+        {"Action": "run", "Test": "TestB"},
+        {"Action": "output", "Test": "TestB", "Output": "panic\n"},
+        {"Action": "run", "Test": "TestC/sub"},
+        {"Action": "fail", "Test": "TestC/sub"},
+        {"Action": "fail"},
+    ]
+    results = go_json([*map(json.dumps, events), "not JSON"])
+    assert results == {
+        "TestA": Result(Outcome.PASSED, "", 0.5),
+        "TestB": Result(Outcome.FAILED, "panic\n"),
+        "TestC/sub": Result(Outcome.FAILED, ""),
+    }
+
+
+def test_report_of_librdkafka_tells_what_was_not_started_apart() -> None:
+    states = {"0001_a": "PASSED", "0002_b": "RUNNING", "0003_c": "SKIPPED", "0004_d": "not started"}
+    report = json.dumps({"tests": {name: {"state": state} for name, state in states.items()}})
+    assert [librdkafka_state(report, name) for name in [*states, "0005_e"]] == [
+        Outcome.PASSED,
+        Outcome.FAILED,
+        Outcome.SKIPPED,
+        None,
+        None,
+    ]
+    assert librdkafka_state('{ "tests": {', "0001_a") is None
+
+
+def test_tests_of_librdkafka_are_those_of_the_scenario_that_want_a_broker() -> None:
+    source = """
+struct test tests[] = {
+    {.name = "<MAIN>", .flags = TEST_F_LOCAL},
+    _TEST(0000_unittests,
+          TEST_F_LOCAL,
+          /* heavy */
+          _THRES(.ucpu = 100.0, .rss = 900.0)),
+    _TEST(0001_multiobj, 0),
+    _TEST(0011_produce_batch,
+          0,
+          _THRES(.ucpu = 40.0)),
+    _TEST(0045_topic_remove,
+          0,
+          TEST_BRKVER(0, 9, 0, 0),
+          .scenario = "noautocreate"),
+#if WITH_SOCKEM
+    _TEST(0049_consume_conn_close, TEST_F_SOCKEM, TEST_BRKVER(0, 9, 0, 0)),
+#endif
+    _TEST(0103_transactions,
+          0,
+          TEST_BRKVER(0, 11, 0, 0),
+          .scenario = "default,ak23"),
+
+    /* Manual tests */
+    _TEST(8000_idle, TEST_F_MANUAL),
+
+    {NULL}};
+"""
+    assert broker_tests(source, "default") == [
+        "0001_multiobj",
+        "0011_produce_batch",
+        "0049_consume_conn_close",
+        "0103_transactions",
+    ]
+    assert broker_tests(source, "noautocreate") == ["0045_topic_remove"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc to see its child in")
+@pytest.mark.timeout(30)
+def test_a_suite_is_ended_when_its_time_is_up_with_what_it_had_started(tmp_path: Path) -> None:
+    program = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+    log = tmp_path / "log"
+    command = [sys.executable, "-S", "-c", program]
+    assert run_bounded(command, tmp_path, log, seconds_max=1.5, environment={"PATH": "/usr/bin:/bin"}) is None
+    stat = Path(f"/proc/{int(log.read_text())}/stat")
+    # Nobody may have waited for it yet.
+    wait_until(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", "it is gone", 10.0)
+
+
+def test_the_page_is_that_of_the_stored_results() -> None:
+    assert PAGE.read_text("utf-8") == page(stored())
+
+
+def test_results_that_are_not_of_this_run_stay() -> None:
+    first = next(iter(SUITES.values())).name
+    kept = {first: {"version": "0", "tests": 1}}
+    results = with_outcomes(kept, [_outcome({"a": _PASSED}, {"a": _PASSED})])
+    assert results == kept
+    new = SuiteOutcome(first, "2", "there", {"a": _SKIPPED, "b": _PASSED}, {"a": _SKIPPED, "b": _PASSED}, {}, 3)
+    assert with_outcomes(kept, [new])[first] == {
+        "version": "2",
+        "source": "there",
+        "tests": 2,
+        "ours": 1,
+        "kafkas": 1,
+        "excluded": 3,
+        "not passed": {"a": ["skipped", "skipped"]},
+    }
+
+
+def test_every_suite_and_every_reason_is_on_the_page() -> None:
+    text = page({})
+    for suite in SUITES.values():
+        assert f"## {suite.name}" in text
+        assert all(f"`{pattern}`: {reason}." in text for pattern, reason in suite.excluded.items())
+    assert all(f"**{name}**" in text for name in UNOBTAINABLE)
