@@ -25,6 +25,7 @@ from barnabas.cli.record_options import (
 )
 
 if TYPE_CHECKING:
+    from barnabas.cli.starts import Start
     from barnabas.client.client import Client
 
 
@@ -98,17 +99,8 @@ def command(
     a kill or a failure without a gap, and some of the last records may be there twice. With --transactional it is
     exact in any case.
     """
-    from barnabas.cli.partition_selection import parse_selection
-    from barnabas.cli.starts import parse_start
-
-    try:
-        selection = parse_selection([source])
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="SOURCE") from None
-    try:
-        places = parse_start(first), parse_start(last)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--from or --until") from None
+    topic, numbers = _source(source)
+    places = _places(first, last)
     if follow and last != "latest":
         raise click.UsageError("--follow has no end: leave --until out")
     if not target:
@@ -120,7 +112,6 @@ def command(
     )
     if groups and mapping != "keep":
         raise click.UsageError("--groups needs records to stay in their partitions: leave --partitions out")
-    ((topic, numbers),) = selection.items()
 
     async def body(client: Client) -> None:
         from barnabas.cli.topic_copying import Plan, copy
@@ -151,3 +142,24 @@ def command(
             await copy(client, other, plan, as_json=as_json)
 
     run_with_client(bootstrap, body, interrupted=ExitStatus.DONE if follow else ExitStatus.INTERRUPTED)
+
+
+def _source(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """The topic and which of its partitions, None for all."""
+    from barnabas.cli.partition_selection import parse_selection
+
+    try:
+        ((topic, numbers),) = parse_selection([text]).items()
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="SOURCE") from None
+    return topic, numbers
+
+
+def _places(first: str, last: str) -> tuple[Start, Start]:
+    """Where the copy begins in each partition, and where it ends."""
+    from barnabas.cli.starts import parse_start
+
+    try:
+        return parse_start(first), parse_start(last)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from or --until") from None
