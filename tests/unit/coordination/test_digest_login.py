@@ -147,10 +147,10 @@ def test_what_comes_of_garbage_is_known_at_once(message: bytes) -> None:
     """Whoever reaches the port sends it: blanks before a quotation mark held the loop for 0.2 s, and longer for 3 s."""
     server = DigestServer(PASSWORDS, entropy)
     server.respond(b"")
-    began = time.process_time()
+    began = time.thread_time()
     with pytest.raises(DigestLoginError):
         server.respond(message)
-    assert time.process_time() - began < 0.1
+    assert time.thread_time() - began < 0.1
 
 
 def test_a_message_of_too_many_bytes_is_not_read() -> None:

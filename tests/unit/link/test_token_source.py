@@ -130,7 +130,7 @@ def test_an_endpoint_that_hangs_is_given_up() -> None:
         began = host.loop.time()
         with pytest.raises(ConnectionLostError, match=r"no answer from 127\.0\.0\.1"):
             await source.token()
-        assert host.loop.time() - began < 3
+        assert host.loop.time() - began < 9, "with the read time-out that is usual it would take 10 s"
 
     with identity_provider() as provider:
         provider.hangs.set()
@@ -145,11 +145,15 @@ def test_nobody_waits_long_for_another_token_while_one_holds() -> None:
         source._refresh_at_ms = host.clock.time_ms()
         began = host.loop.time()
         assert list(await asyncio.gather(source.token(), source.token())) == [first, first]
+        patient_until = source._patient_until
+        assert patient_until - began > 0.9
+        assert host.loop.time() - began > 0.9
         assert await source.token() == first
-        assert 0.9 < host.loop.time() - began < 1.5
-        provider.hangs.clear()
+        assert source._patient_until == patient_until, "who comes later does not wait for another second"
         fetching = source._fetching
         assert fetching is not None
+        assert not fetching.done()
+        provider.hangs.clear()
         assert await fetching == await source.token() != first
 
     with identity_provider() as provider:

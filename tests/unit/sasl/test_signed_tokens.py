@@ -220,10 +220,11 @@ def test_the_largest_header_and_token_are_bounded_and_quick() -> None:
     with pytest.raises(TokenRefusedError, match="too long a name"):
         checker()(signed(claims(), key_id="k" * 1001))
     # Nothing is read of claims that nobody has signed.
-    began = time.perf_counter()
+    check, token = checker(), signed("[" * 45_000, key=rsa_key(1))
+    began = time.thread_time()
     with pytest.raises(TokenRefusedError, match="signature"):
-        checker()(signed("[" * 45_000, key=rsa_key(1)))
-    assert time.perf_counter() - began < 0.05
+        check(token)
+    assert time.thread_time() - began < 0.05
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def with_keys(address: KeyAddress, test: Test) -> None:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -110,10 +110,10 @@ def test_what_fails_leaves_the_keys_and_is_tried_again(keys_there: list[dict[str
 def test_a_server_that_hangs_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas.server.signing_keys._START_SECONDS", 0.1)
 
-    async def test(keys: SigningKeys, host: Host) -> None:
-        began = host.loop.time()
+    async def test(keys: SigningKeys, _host: Host) -> None:
         await keys.start()
-        assert host.loop.time() - began < 2
+        assert keys._fetching is not None
+        assert not keys._fetching.done()
         assert keys.find("RS256", "rsa") is None
         provider.hangs.clear()
         await until(lambda: keys.find("RS256", "rsa") is not None)

@@ -13,11 +13,10 @@ import pytest
 from barnabas.coordination.embedded import connection as connection_module
 from barnabas.coordination.embedded import server as server_module
 from barnabas.coordination.embedded.commits import Append
-from barnabas.coordination.embedded.connection import Connection
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from tests.support.raw_zookeeper import Operation, authentication, create, multi, read, set_data
 from tests.unit.coordination.embedded.caller import Caller, CallerDisconnectedError
-from tests.unit.coordination.embedded.serving import HOST, Run, serving, until
+from tests.unit.coordination.embedded.serving import HOST, Run, connection_of, give, serving, until
 
 NO_NODE, AUTH_FAILED, THROTTLED = -101, -115, -127
 
@@ -48,20 +47,6 @@ class SlowDisk:
 
 def _pass_on(held: asyncio.Future[None], _written: asyncio.Future[None]) -> None:
     held.set_result(None)
-
-
-def connection_of(coordinator: EmbeddedCoordinator, caller: Caller) -> Connection:
-    return next(each for each in coordinator._connections if each.session_id == caller.session_id)
-
-
-def give(coordinator: EmbeddedCoordinator, caller: Caller, timeout_ms: int) -> None:
-    """Changes a session's time-out. A short one from the beginning may be over before a busy machine is where the
-    test wants it.
-    """
-    connection = connection_of(coordinator, caller)
-    assert connection.session is not None
-    coordinator.engine.sessions.attach(connection.session, connection, timeout_ms, coordinator.loop.time())
-    coordinator.session_deadlines_changed()
 
 
 async def make_deaf(coordinator: EmbeddedCoordinator, caller: Caller, replies: int = 200) -> list[asyncio.Future[Any]]:

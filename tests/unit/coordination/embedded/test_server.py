@@ -31,6 +31,7 @@ from tests.support.raw_zookeeper import (
     watches,
 )
 from tests.unit.coordination.embedded.caller import Caller, CallerDisconnectedError
+from tests.unit.coordination.embedded.serving import give
 
 Run = Callable[[Any], Any]
 HOST = "127.0.0.1"
@@ -163,10 +164,11 @@ def test_a_silent_session_expires_with_its_ephemerals(run: Run, tmp_path: Path) 
     async def scenario() -> None:
         async with serving(tmp_path) as coordinator:
             watcher = await Caller.open(HOST, coordinator.port)
-            silent = await Caller.open(HOST, coordinator.port, timeout_ms=SESSION_TIMEOUT_MS)
-            began = asyncio.get_running_loop().time()
+            silent = await Caller.open(HOST, coordinator.port)
             await silent.body(create("/e", b"", EPHEMERAL))
             await watcher.call(read(Operation.GET_DATA, "/e", True))
+            began = asyncio.get_running_loop().time()
+            give(coordinator, silent, SESSION_TIMEOUT_MS)
             await silent.closed
             lasted_ms = (asyncio.get_running_loop().time() - began) * 1000
             assert lasted_ms >= SESSION_TIMEOUT_MS - 1
