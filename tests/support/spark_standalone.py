@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,10 +12,11 @@ from pathlib import Path
 
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.spark_extra import pyspark_directory
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 WORKERS = 2
-START_SECONDS_MAX = 90.0
+START_SECONDS_MAX = 180.0
 _VECTOR = "--add-modules=jdk.incubator.vector"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -58,7 +58,7 @@ def _environment_of(entry: Path, command: bytes) -> bytes:
 def standalone_cluster(directory: Path) -> Iterator[StandaloneCluster]:
     """Runs as long as the block. Each worker offers one core and a gigabyte."""
     java_home = _java_home(directory)
-    port = _free_port()
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     with contextlib.ExitStack() as processes:
         options: tuple[str, ...] = ("--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
@@ -122,9 +122,3 @@ def _java_home(directory: Path) -> Path:
     )
     program.chmod(0o755)
     return home
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
