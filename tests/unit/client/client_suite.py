@@ -197,7 +197,7 @@ class ClientSuite:
                     consumer.assign([TopicPartition(topic, 0)])
                     read = await poll_until(consumer, len(sent))
                     consumer.seek_to_beginning()
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(60):
                         while len(found) < len(sent):
                             for column in await consumer.poll_columns(1_000, 70):
                                 assert column.keys == [b"key"] * len(column) or column.keys == (b"key",) * len(column)
@@ -383,7 +383,7 @@ class ClientSuite:
                 settings = ConsumerSettings(group_id=fresh("group"), group_instance_id="one", session_timeout_ms=10_000)
                 async with Consumer(client, settings) as consumer:
                     consumer.subscribe([topic])
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(60):
                         while not consumer.assignment:
                             await consumer.poll(100)
                 async with Admin(client) as admin:
@@ -391,7 +391,7 @@ class ClientSuite:
                     assert [member.group_instance_id for member in description.members] == ["one"]
                 async with Consumer(client, settings) as consumer:
                     consumer.subscribe([topic])
-                    async with asyncio.timeout(30):
+                    async with asyncio.timeout(60):
                         while not consumer.assignment:
                             await consumer.poll(100)
                     assert len(consumer.assignment) == 2
@@ -409,7 +409,7 @@ class ClientSuite:
                     assert consumer.assignment == ()
                     for number in range(2):
                         await admin.create_topics([NewTopic(f"{name}-{number}", 1)])
-                        async with asyncio.timeout(30):
+                        async with asyncio.timeout(60):
                             while len(consumer.assignment) <= number:
                                 await consumer.poll(100)
 

@@ -50,7 +50,7 @@ def run(certified: Certified, body: Any, loop: Callable[[], asyncio.AbstractEven
         port = await server.start("127.0.0.1", 0)
         try:
             await body(server, port)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while server.connections:
                     await asyncio.sleep(0.01)
         finally:

@@ -89,7 +89,7 @@ class Fixture:
         self.channels.send(BrokerRequest(broker_id, ApiKey.UPDATE_METADATA, 8, message))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await self.timers.sleep(1)
 

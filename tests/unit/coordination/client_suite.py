@@ -47,7 +47,7 @@ class Events:
         self._queue.put_nowait(event)
 
     async def next(self) -> tuple[EventType, str]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             event = await self._queue.get()
         return event.type, event.path
 
@@ -59,7 +59,7 @@ class Events:
 @contextlib.asynccontextmanager
 async def client_of(connect: str, **settings: Any) -> AsyncIterator[Client]:
     async with real_host("test", asyncio.get_running_loop()) as host:
-        client = Client(host, ClientSettings(connect, **({"session_timeout_ms": 6_000} | settings)))
+        client = Client(host, ClientSettings(connect, **({"session_timeout_ms": 8_000} | settings)))
         try:
             await client.connect(20_000)
             yield client
@@ -85,7 +85,7 @@ async def state_of(client: Client, wanted: SessionState) -> None:
 
     client.add_state_listener(listener)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await reached
     finally:
         client.remove_state_listener(listener)
