@@ -112,7 +112,7 @@ test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything fo
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
-	@$(BIN)/pytest -n $(SPARK_PROCESSES) --dist loadfile tests/spark --timeout 600
+	@$(BIN)/pytest -n $(SPARK_PROCESSES) --dist loadfile tests/spark --timeout 900
 
 .PHONY: test-console
 test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies, is replaced, comes back; what that costs
@@ -127,7 +127,7 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
 	@$(BIN)/python -m tests.support.java_archives
-	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop --timeout 300
+	@$(BIN)/pytest -n $(INTEROP_PROCESSES) --dist loadfile tests/interop --timeout 900
 
 .PHONY: test-suites
 test-suites: $(INTEROP) ## Test suites of clients' authors, on brokers of ours and beside them on Apache Kafka 3.9.1 (SUITES="--suite NAME" for one)

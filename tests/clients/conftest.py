@@ -30,7 +30,7 @@ collect_ignore = [] if ALL else ["test_java_racks.py", "test_java_tools.py"]
 
 BROKERS = 3
 PARTITIONS = 4
-TOPIC_SECONDS = 30.0
+TOPIC_SECONDS = 60.0
 OVERRIDES = {
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 3,

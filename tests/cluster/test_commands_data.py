@@ -128,7 +128,7 @@ def post(bootstrap: str, topic: str, *letters: tuple[bytes | None, bytes, Header
     producer = Producer({"bootstrap.servers": bootstrap})
     for key, value, headers in letters:
         producer.produce(topic, value, key, partition=0, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def replayed(bootstrap: str, name: str, *options: str, status: int = 0) -> tuple[dict[str, Any], str]:

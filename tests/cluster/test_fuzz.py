@@ -46,7 +46,7 @@ FUZZERS_MAX: Final = 8
 DEAF_CLIENTS: Final = 30
 ANSWERS_MIN: Final = 50
 # Times the processes that share a processor: a round of all that the clients which never read have asked for.
-WAIT_SECONDS_MAX: Final = 1.5
+WAIT_SECONDS_MAX: Final = 5.0
 MEGABYTE: Final = 1024 * 1024
 GROWTH_BYTES_MAX: Final = 200 * MEGABYTE
 METADATA_VERSION: Final = 8

@@ -31,7 +31,7 @@ from tests.support.wire_calls import create_topic, leaders, metadata
 
 WAIT_MS_MAX = 150.0
 """For one request at a time, when nobody else wants a processor."""
-WAIT_AT_ONCE_MS_MAX = 500.0
+WAIT_AT_ONCE_MS_MAX = 3_000.0
 AT_ONCE = 20
 TOPIC = "a-topic"
 MEGABYTE = 1024 * 1024
@@ -115,7 +115,7 @@ def test_memory_is_bounded_and_given_back(broker: BrokerProcess, name: str) -> N
     before = resident_memory_bytes(process_id)
     most, _ = _most_memory(broker, [frame])
     assert most - before <= PER_FRAME_BYTE_MAX * len(frame)
-    wait_until(lambda: resident_memory_bytes(process_id) - before <= KEPT_BYTES_MAX, "the memory is given back", 10.0)
+    wait_until(lambda: resident_memory_bytes(process_id) - before <= KEPT_BYTES_MAX, "the memory is given back", 60.0)
 
 
 @pytest.mark.timeout(300)

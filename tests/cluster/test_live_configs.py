@@ -51,7 +51,7 @@ def produce(port: int, topic: str, size_bytes: int = 10, timestamp_ms: int | Non
     builder.append(int(time.time() * 1000) if timestamp_ms is None else timestamp_ms, b"k", b"v" * size_bytes)
     partition = ProduceRequest.PartitionProduceData
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition(index=0, records=builder.build())])
-    answer = call(port, ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data]))
+    answer = call(port, ApiKey.PRODUCE, 9, ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]))
     return ErrorCode.for_code(answer.responses[0].partition_responses[0].error_code).name
 
 

@@ -23,7 +23,7 @@ LATER: Final = {"barnabas_kernel_eventloop_longturns_total"}
 
 def scraped(port: int) -> dict[str, list[dict[str, str]]]:
     """The labels of each sample, by name."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     found: dict[str, list[dict[str, str]]] = {}
     for family in text_string_to_metric_families(text):
@@ -40,7 +40,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         producer = Producer({"bootstrap.servers": up.bootstrap_servers, "acks": "all"})
         for number in range(100):
             producer.produce("orders", b"%d" % number)
-        assert not producer.flush(30)
+        assert not producer.flush(60)
         found: dict[str, list[dict[str, str]]] = {}
         for broker in up.said["brokers"]:
             for name, labels in scraped(broker["metrics_port"]).items():

@@ -37,7 +37,7 @@ def heard(manager: socket.socket, beginning: str) -> str:
 def answered(port: int, path: str) -> tuple[int, str]:
     """Status and text of a health check; 0 while nobody listens."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -108,7 +108,7 @@ def produce(bootstrap_servers: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "log_level": 0})
     for number in range(RECORDS):
         producer.produce(TOPIC, b"%d" % number, on_delivery=lambda error, _: failures.append(error) if error else None)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failures == []
 
 
@@ -193,7 +193,7 @@ def test_transactions_need_no_more_brokers_than_there_are(tmp_path: Path, broker
 def metrics_of(port: int) -> bool:
     import urllib.request
 
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return "kafka_server_kafkaserver_brokerstate 3.0" in text and "kafka_controller_kafkacontroller_" in text
 
@@ -299,12 +299,12 @@ def test_a_console_comes_and_goes_with_the_cluster(tmp_path: Path) -> None:
     up = Up(tmp_path / "data", 1, "--console", "--console-port", "0", "--console-allow-changes")
     try:
         console = up.said["console"]
-        with urllib.request.urlopen(console["url"], timeout=20) as page:
+        with urllib.request.urlopen(console["url"], timeout=60) as page:
             assert b"This console may change the cluster" in page.read()
         # One that was killed comes back on its port, and nobody else notices.
         os.kill(console["process_id"], signal.SIGKILL)
         wait_until(lambda: "console runs again" in up.errors(), "the console is started again", 30)
-        with urllib.request.urlopen(console["url"], timeout=20) as page:
+        with urllib.request.urlopen(console["url"], timeout=60) as page:
             assert b"Barnabas console" in page.read()
         assert is_running(up.process_ids[1])
         assert "broker-1" not in up.errors()
@@ -312,7 +312,7 @@ def test_a_console_comes_and_goes_with_the_cluster(tmp_path: Path) -> None:
         assert up.stop() == 0
     assert not any(map(is_running, up.process_ids))
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(console["url"], timeout=20)
+        urllib.request.urlopen(console["url"], timeout=60)
 
 
 def test_a_console_whose_port_is_taken_is_told_of_and_the_cluster_runs(tmp_path: Path) -> None:

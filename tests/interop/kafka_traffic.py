@@ -153,7 +153,7 @@ def read_whole_topic(bootstrap_servers: str, topic: str, partitions: int) -> Cou
 
 def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int] | None:
     try:
-        low, high = consumer.get_watermark_offsets(partition, timeout=5.0)
+        low, high = consumer.get_watermark_offsets(partition, timeout=60.0)
     except KafkaException:
         return None
     return low, high

@@ -6,7 +6,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 90.0
 PRODUCE_KEY = 0
 FETCH_KEY = 1
 

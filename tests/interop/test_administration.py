@@ -344,7 +344,7 @@ def test_the_znodes_are_alike(after_the_script: Both) -> None:
     def no_deletion_is_left() -> bool:
         return not any(path.startswith("/admin/delete_topics/") for tree in seen() for path in tree)
 
-    wait_until(no_deletion_is_left, "the topics are deleted", 30.0, str)
+    wait_until(no_deletion_is_left, "the topics are deleted", 60.0, str)
     ours, theirs = seen()
     assert ours.keys() == theirs.keys()
     assert {path: (ours[path], theirs[path]) for path in ours if not same(path, ours[path], theirs[path])} == {}

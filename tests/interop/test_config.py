@@ -189,9 +189,9 @@ def dynamic_configs_are_described_alike(oracle: Oracle) -> None:
         return oracle.describe(BROKER_RESOURCE, BROKER_ID)
 
     # The broker takes dynamic configs when ZooKeeper tells it of them, which is after the answer.
-    wait_until(lambda: seen()["max.connections"] == expected["max.connections"], "the broker takes them", 30.0, str)
-    wait_until(lambda: seen()["min.insync.replicas"].value == "2", "the broker takes them", 30.0, str)
-    wait_until(lambda: seen()["log.flush.interval.ms"].value == "60000", "the broker takes them", 30.0, str)
+    wait_until(lambda: seen()["max.connections"] == expected["max.connections"], "the broker takes them", 60.0, str)
+    wait_until(lambda: seen()["min.insync.replicas"].value == "2", "the broker takes them", 60.0, str)
+    wait_until(lambda: seen()["log.flush.interval.ms"].value == "60000", "the broker takes them", 60.0, str)
     assert seen() == expected
     assert oracle.describe(BROKER_RESOURCE, "") == ours(describe_cluster_default(layers))
     topic = ours(describe_topic(OF_TOPIC, config.values, layers))

@@ -8,7 +8,7 @@ import contextlib
 import selectors
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,8 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import brokers_known_at
 from tests.support.zookeeper import ZooKeeperServer
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 90.0
+TRIES: Final = 3
 ASKED: Final = b"".join(request_encoder(ApiKey.API_VERSIONS, 0, "tests")(1, ApiVersionsRequest()))
 WINDOWS_SECONDS: Final = 11
 SOURCE, UNBOUND = "127.0.0.9", "127.0.0.10"
@@ -84,31 +85,50 @@ def quiet() -> None:
     time.sleep(WINDOWS_SECONDS + 1)
 
 
+def seen(check: Callable[[], None]) -> None:
+    """After a quiet time, which is tried again: seconds are counted, in which a busy machine may do something else."""
+    for _ in range(TRIES - 1):
+        quiet()
+        try:
+            check()
+        except AssertionError:
+            continue
+        return
+    quiet()
+    check()
+
+
 def test_beyond_the_brokers_rate_both_have_connections_wait(ports: tuple[int, int]) -> None:
     alter(ports[0], "--entity-type", "brokers", "--entity-default", "--add-config", "max.connection.creation.rate=2")
-    quiet()
-    found = [answers(port, 30, "127.0.0.1", 40.0) for port in ports]
+
+    def both_wait() -> None:
+        found = [answers(port, 30, "127.0.0.1", 40.0) for port in ports]
+        for times, closed in found:
+            assert (len(times), closed) == (30, 0)
+        (ours, _), (theirs, _) = found
+        soon = [sum(time < 0.3 for time in times) for times in (ours, theirs)]
+        assert max(soon) <= 20
+        assert min(soon) >= 15
+        assert abs(soon[0] - soon[1]) <= 3
+        assert ours[-1] == pytest.approx(theirs[-1], abs=3.0)
+        assert min(ours[-1], theirs[-1]) > 3.0
+
+    seen(both_wait)
     alter(ports[0], "--entity-type", "brokers", "--entity-default", "--delete-config", "max.connection.creation.rate")
-    for times, closed in found:
-        assert (len(times), closed) == (30, 0)
-    (ours, _), (theirs, _) = found
-    soon = [sum(time < 0.3 for time in times) for times in (ours, theirs)]
-    assert max(soon) <= 20
-    assert min(soon) >= 15
-    assert abs(soon[0] - soon[1]) <= 3
-    assert ours[-1] == pytest.approx(theirs[-1], abs=3.0)
-    assert min(ours[-1], theirs[-1]) > 3.0
 
 
 def test_beyond_the_rate_of_an_address_both_close_connections(ports: tuple[int, int]) -> None:
     alter(ports[1], "--entity-type", "ips", "--entity-name", SOURCE, "--add-config", "connection_creation_rate=1")
-    quiet()
-    for port in ports:
-        times, closed = answers(port, 15, SOURCE, 10.0)
-        assert (len(times), closed) == (10, 5)
-        assert max(times) < 0.3
-        times, closed = answers(port, 15, UNBOUND, 10.0)
-        assert (len(times), closed) == (15, 0)
+
+    def both_close() -> None:
+        for port in ports:
+            times, closed = answers(port, 15, SOURCE, 10.0)
+            assert (len(times), closed) == (10, 5)
+            assert max(times) < 0.3
+            times, closed = answers(port, 15, UNBOUND, 10.0)
+            assert (len(times), closed) == (15, 0)
+
+    seen(both_close)
     alter(ports[0], "--entity-type", "ips", "--entity-name", SOURCE, "--delete-config", "connection_creation_rate")
     for port in ports:
         wait_until(lambda: answers(port, 15, SOURCE, 10.0)[1] == 0, "the rate is gone", PATIENCE_SECONDS)  # noqa: B023
@@ -118,13 +138,16 @@ def test_a_listener_of_ours_is_bound_while_it_runs(ports: tuple[int, int]) -> No
     key = "listener.name.plaintext.max.connection.creation.rate"
     for broker_id, port in zip((1, 2), ports, strict=True):
         alter(port, "--entity-type", "brokers", "--entity-name", str(broker_id), "--add-config", f"{key}=2")
-    quiet()
-    found = [answers(port, 25, "127.0.0.1", 40.0)[0] for port in ports]
+
+    def both_wait() -> None:
+        for port in ports:
+            times, _ = answers(port, 25, "127.0.0.1", 40.0)
+            assert len(times) == 25
+            assert 15 <= sum(time < 0.3 for time in times) <= 20
+
+    seen(both_wait)
     for broker_id, port in zip((1, 2), ports, strict=True):
         alter(port, "--entity-type", "brokers", "--entity-name", str(broker_id), "--delete-config", key)
-    for times in found:
-        assert len(times) == 25
-        assert 15 <= sum(time < 0.3 for time in times) <= 20
     for port in ports:
         # 25 have just come, so that 15 more at once would wait for as long as the rate held.
         wait_until(lambda: max(answers(port, 15, "127.0.0.1", 10.0)[0]) < 0.5, "the rate is gone", PATIENCE_SECONDS)  # noqa: B023

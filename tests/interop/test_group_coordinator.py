@@ -31,7 +31,7 @@ def cluster(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         producer = Producer(settings)
         for number in range(6):
             producer.produce(TOPIC, str(number).encode(), partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         yield running
 
 

@@ -276,7 +276,7 @@ def test_console_formatters_show_the_records_that_we_write(kafka_broker: ApacheK
     for pair in pairs:
         key, value = pair.encoded()
         producer.produce(formatter, key=key, value=value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     arguments = ["--bootstrap-server", kafka_broker.address, "--topic", formatter, "--from-beginning"]
     arguments += ["--max-messages", str(len(pairs)), "--formatter", f"org.apache.kafka.tools.consumer.{formatter}"]
     shown = list(json_documents(run_tool(CONSOLE_CONSUMER, arguments)))
@@ -321,7 +321,7 @@ def written_by_kafka(kafka_broker: ApacheKafkaBroker) -> ApacheKafkaBroker:
         producer.begin_transaction()
         for partition in range(2):
             producer.produce("payments", b"paid", partition=partition)
-        producer.flush(30)
+        producer.flush(60)
         (producer.abort_transaction if number else producer.commit_transaction)(30)
     groups = {"static": {"group.instance.id": "till-1", "client.rack": "r1"}, "dynamic-é": {}}
     for group, options in groups.items():

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until
 PARTITIONS = 100
 TOPIC = "orders"
 SESSION_TIMEOUT_MS = 6_000
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 OVERRIDES = {
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "default.replication.factor": 3,
@@ -104,7 +104,7 @@ class Cluster:
     def _session(self) -> Iterator[RawSession]:
         session = RawSession(self.coordinator.port)
         try:
-            wait_until(lambda: _connects(session), "the coordinator accepts a session", 20.0)
+            wait_until(lambda: _connects(session), "the coordinator accepts a session", 60.0)
             yield session
             session.close()
         finally:
@@ -133,7 +133,7 @@ def cluster(oracle_jars: Path, tmp_path: Path) -> Iterator[Cluster]:
             cluster.stop()
 
 
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(900)
 def test_cluster_survives_the_loss_of_a_broker_of_the_controller_and_of_the_coordinator(cluster: Cluster) -> None:
     cluster.create_topic(TOPIC)
     with Traffic(cluster.bootstrap_servers, TOPIC) as traffic:

@@ -174,7 +174,7 @@ def test_kafka_takes_up_a_topic_a_config_and_a_reassignment_that_we_write(
             ):
                 assert not isinstance(outcome, Exception)
             states = [topics.partition_state_path(topic, number) for number in (0, 1)]
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not all([await client.exists(state) for state in states]):
                     await asyncio.sleep(0.02)
             state = topics.PartitionState.decode((await client.get_data(states[0])).data, states[0])
@@ -195,12 +195,12 @@ def test_kafka_takes_up_a_topic_a_config_and_a_reassignment_that_we_write(
                 admin.PREFERRED_REPLICA_ELECTION_PATH,
                 admin.PreferredReplicaElection((TopicPartition(topic, 1),)).encode(),
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 for taken in (admin.REASSIGN_PARTITIONS_PATH, admin.PREFERRED_REPLICA_ELECTION_PATH):
                     while await client.exists(taken) is not None:
                         await asyncio.sleep(0.02)
             await client.create(admin.delete_topic_path(topic))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await client.exists(topics.topic_path(topic)) is not None:
                     await asyncio.sleep(0.02)
 

@@ -19,7 +19,7 @@ from tests.support.apache_kafka import DUMP_LOG_SEGMENTS, ApacheKafkaBroker, run
 from tests.support.waiting import wait_until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 90.0
 TOPIC = "dumped"
 
 

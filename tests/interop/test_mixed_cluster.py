@@ -43,7 +43,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_ASSIGNMENT: Final = ((1, 11, 2), (11, 1, 12), (2, 12, 1), (12, 2, 11))
 PROVOKED_COMPLAINTS: Final = ("due to stale broker epoch 0 for broker", "Out of order sequence number for producer")
 KINDS: Final = pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value)
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 90.0
 ALL_REPLICAS: Final = -1
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
@@ -245,7 +245,7 @@ def test_replicas_of_both_kinds_are_equal_byte_for_byte(cluster: MixedCluster) -
                 on_delivery=lambda error, _message: failures.append(str(error)) if error else None,
             )
         producer.produce(topic, b"large" * 50_000, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
     assert not failures
     for partition, replicas in enumerate(assignment):
         segments = wait_until_equal(cluster, topic, partition, replicas)
@@ -462,7 +462,7 @@ def test_groups_and_producers_go_on_when_controlled_shutdowns_move_leaders_betwe
             assert cluster.partition_state(topic, 0)["leader_epoch"] == epoch + 1
             wait_until(lambda: describe_group(cluster, successor, group)[0] == 0, "the group is loaded")  # noqa: B023
             assert describe_group(cluster, successor, group) == described
-            committed = members[0].committed([TopicPartition(topic, index) for index in (0, 1)], timeout=30)
+            committed = members[0].committed([TopicPartition(topic, index) for index in (0, 1)], timeout=60)
             assert [(each.offset, each.metadata) for each in committed] == [
                 (sequence * 10 + index, f"by {coordinator}") for index in (0, 1)
             ]

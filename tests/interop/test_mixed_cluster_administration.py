@@ -32,7 +32,7 @@ OVERRIDES: Final = {
     "replica.fetch.max.bytes": 65_536,
 }
 KINDS: Final = pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value)
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 90.0
 BATCHES: Final = 20
 BATCH_BYTES: Final = 100_000
 FAST: Final = "50000000"
@@ -96,7 +96,7 @@ def throttled(cluster: MixedCluster, topic: str) -> set[str]:
     return {name for each in found for name in each["config"] if ".replication.throttled." in name}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @KINDS
 def test_partitions_go_to_the_other_kind_and_back(cluster: MixedCluster, kind: Kind, tmp_path: Path) -> None:
     cluster.move_controller(IDS[kind][0])
@@ -142,7 +142,7 @@ def test_partitions_go_to_the_other_kind_and_back(cluster: MixedCluster, kind: K
     wait_until(lambda: throttled(cluster, topic) == set(), "the throttles are gone", PATIENCE_SECONDS)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @KINDS
 def test_preferred_leaders_are_elected(cluster: MixedCluster, kind: Kind, tmp_path: Path) -> None:
     cluster.move_controller(IDS[kind][0])
@@ -167,7 +167,7 @@ def test_preferred_leaders_are_elected(cluster: MixedCluster, kind: Kind, tmp_pa
     assert f"Valid replica already elected for partitions {topic}-0" in again[0].output
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @KINDS
 def test_topics_and_configs_are_told_alike_by_both_kinds(cluster: MixedCluster, kind: Kind) -> None:
     cluster.move_controller(IDS[kind][0])

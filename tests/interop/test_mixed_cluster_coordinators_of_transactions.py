@@ -448,7 +448,7 @@ class JavaProducer:
 
 @LONG
 @KINDS
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_log_directory_goes_on_at_the_other_kind_with_a_transaction_open(cluster: MixedCluster, kind: Kind) -> None:
     """No other broker has a replica of the transaction's state, of its records or of its offsets."""
     topic, broker_id = f"exchanged-{kind.value}", COORDINATORS[kind]
@@ -492,7 +492,7 @@ def test_a_log_directory_goes_on_at_the_other_kind_with_a_transaction_open(clust
 
 @LONG
 @KINDS
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_coordinator_is_killed_and_the_other_kind_goes_on(cluster: MixedCluster, kind: Kind) -> None:
     topic, broker_id = f"killed-{kind.value}", COORDINATORS[kind]
     create_assigned_topic(cluster, topic, WIDE_ASSIGNMENT)

@@ -19,7 +19,7 @@ from tests.support.wire_calls import brokers_known_at, call
 
 CONTROLLER = 11
 TOPIC = "flights"
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 90.0
 OVERRIDES = {
     "inter.broker.protocol.version": "3.4",
     # A follower lags, and shows it, before its session is over.

@@ -18,7 +18,7 @@ from tests.support.wire_calls import brokers_known_at, call
 
 OURS, KAFKA = 1, 11
 TOPIC = "flights"
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 90.0
 
 
 @pytest.fixture

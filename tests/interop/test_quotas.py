@@ -37,7 +37,7 @@ STATIC: Final = {
     "controlled.shutdown.retry.backoff.ms": 200,
     "auto.leader.rebalance.enable": "false",
 }
-PATIENCE_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 90.0
 EXACT, DEFAULT, ANY = range(3)
 RATE: Final = "producer_byte_rate"
 Entity = dict[str, str | None]

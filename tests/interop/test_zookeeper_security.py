@@ -256,7 +256,7 @@ def of_ours_with_tls(request: pytest.FixtureRequest) -> Place:
     server = EmbeddedCoordinator(directory / "ours", options=["--tls-config", str(config), "--host", "localhost"])
     request.addfinalizer(server.kill)
     server.start(wait=False)
-    wait_until(lambda: "ready on" in server.process.log_tail(), "it is ready", 20.0)
+    wait_until(lambda: "ready on" in server.process.log_tail(), "it is ready", 90.0)
     return of_tls(f"localhost:{server.port}", certificates)
 
 

@@ -14,7 +14,7 @@ FETCH_WAIT_MS = "20"
 DEAD_BROKER_TIMEOUT_MS = "5000"
 # What a test that fails is to wait for at most.
 POLL_TIMEOUT_MS = "20000"
-RUN_SECONDS = 60
+RUN_SECONDS = 180
 
 
 class Source:

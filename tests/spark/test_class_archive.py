@@ -12,7 +12,7 @@ from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import JvmOptions, running_jvm
 from tests.spark.pipeline_process import java_processes
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 CLASSES = """\
 java/lang/Object

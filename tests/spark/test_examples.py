@@ -32,7 +32,7 @@ from barnabas.testing import KafkaCluster
 from examples.load import Loaded, load, records
 from tests.spark.test_pipeline_table_command import rows_of
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DAYS = 3
@@ -83,7 +83,7 @@ class Place:
         settings = {"bootstrap.servers": self.servers, "group.id": "test", "auto.offset.reset": "earliest"}
         consumer = Consumer({**settings, "enable.partition.eof": True})
         found = []
-        partitions = len(consumer.list_topics(name, timeout=30).topics[name].partitions)
+        partitions = len(consumer.list_topics(name, timeout=60).topics[name].partitions)
         consumer.subscribe([name])
         while partitions:
             message = consumer.poll(60)

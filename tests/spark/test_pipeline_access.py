@@ -21,7 +21,7 @@ from barnabas.pipelines.sources import KafkaOptions, table_frame
 from tests.support.sasl_cluster import PASSWORD, USER
 from tests.support.tls_cluster import TlsCluster, tls_cluster
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 PIPELINE = """\
 name: guarded

@@ -34,7 +34,7 @@ from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import spark_path
 from tests.support.supervised_cluster import supervised_cluster
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 PARTITIONS = 2
 RECORDS = 60

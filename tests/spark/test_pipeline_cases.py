@@ -20,7 +20,7 @@ from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.table_file import TablePlan, changes_text
 from barnabas.testing import PipelineTester
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 PIPELINE = """\

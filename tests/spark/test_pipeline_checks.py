@@ -30,7 +30,7 @@ from barnabas.pipelines.spark_internals import observed_in_batch
 from barnabas.pipelines.topic_sink import records_of
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 FLIGHTS = '  flights: {topic: flights, on_error: fail, schema: "carrier STRING, time TIMESTAMP, delay INT"}'
 AIRLINES = '  airlines: {topic: airlines, read: table, schema: "carrier STRING, name STRING"}'

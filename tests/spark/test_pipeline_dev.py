@@ -17,7 +17,7 @@ from barnabas.pipelines.session import SparkOptions, spark_session
 from tests.unit.pipelines.pipeline_files import flights, read_flights
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 
 def record(offset: int, value: object, key: bytes | None = None) -> GivenRecord:

@@ -12,7 +12,7 @@ from barnabas.pipelines.java import find_java
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sql_steps import SqlError, parse_query
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 EXAMPLES_MIN = 900
 AGGREGATES_MIN = 60

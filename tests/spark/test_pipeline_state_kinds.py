@@ -8,7 +8,7 @@ import pytest
 
 from barnabas.testing import PipelineTester
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 PIPELINE = """\
 name: kinds

@@ -40,7 +40,7 @@ from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
 from tests.spark.pipeline_runs import APPENDED, KEYED, PIPELINE, Row, Runs, row
 from tests.unit.pipelines.test_protobuf_messages import descriptors
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 KINDS = ("delta", "iceberg")
 DRIVERS = ("com.h2database:h2:2.3.232", "org.xerial:sqlite-jdbc:3.46.1.3")

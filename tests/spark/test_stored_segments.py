@@ -14,7 +14,7 @@ from barnabas.tiered.storage import RemoteStore, open_store
 from tests.support.spark import spark_session
 from tests.support.stored_segments import FIRST_MS, abort_marker, partition, put_copy, records
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 
 @pytest.fixture(scope="module")

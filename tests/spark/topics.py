@@ -19,7 +19,7 @@ from barnabas.wire.records import walk_batches
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, leader_port, leaders, metadata
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 REPLICAS = 3
 _FETCH_VERSION = 10
 # What a broker that is away says is no news here.

@@ -19,8 +19,8 @@ from tests.support.processes import ServerProcess
 from tests.support.tool_server import ToolServers, needs_own_jvm
 from tests.support.waiting import wait_until
 
-READY_TIMEOUT_SECONDS = 90.0
-TOOL_TIMEOUT_SECONDS = 90.0
+READY_TIMEOUT_SECONDS = 180.0
+TOOL_TIMEOUT_SECONDS = 180.0
 SMALL_HEAP_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 TOPIC_COMMAND = "org.apache.kafka.tools.TopicCommand"

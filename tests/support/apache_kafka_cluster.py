@@ -10,7 +10,7 @@ from tests.support.apache_kafka import ApacheKafkaBroker, broker_ids_in_metadata
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0
 _DEFAULTS = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
 from tests.support.zookeeper import ZooKeeperEnsemble
 
-READY_TIMEOUT_SECONDS = 60.0
+READY_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 60.0
 # Of either coordinator: as in tests/support/zookeeper.py. Sessions may be as short as two ticks.
 ZOOKEEPER_TICK_MS = 500

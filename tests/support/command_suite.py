@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 from tests.support.command_runs import Done, run_barnabas
 from tests.support.waiting import wait_until
 
-GROUP_SECONDS = 40.0
+GROUP_SECONDS = 90.0
 BATCHES_SECONDS = 120.0
 _numbers = itertools.count()
 

@@ -26,7 +26,7 @@ from barnabas.cli.main import main
 from tests.support.command_suite import barnabas, fresh, new_topic
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-COMMAND_SECONDS = 60.0
+COMMAND_SECONDS = 120.0
 _PIPE_BYTES = 65_536
 
 

@@ -12,7 +12,7 @@ from tests.support.processes import ServerProcess
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import four_letter_word
 
-READY_TIMEOUT_SECONDS = 20.0
+READY_TIMEOUT_SECONDS = 60.0
 _SOURCE_DIRECTORY = Path(__file__).resolve().parents[2] / "src"
 COMMAND = (sys.executable, "-c", "from barnabas.cli.main import main; main()", "coordinator")
 

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, metadata
 from tests.support.zookeeper import ZooKeeperServer
 
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 90.0
 SESSION_TIMEOUT_MS: Final = 3_000
 LAG_TIME_MAX_MS: Final = 2_000
 METADATA_VERSION: Final = 12
@@ -276,7 +276,7 @@ class MixedCluster:
         """
         asked = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        answer = call(self.port(broker_id), ApiKey.METADATA, METADATA_VERSION, request, 10.0)
+        answer = call(self.port(broker_id), ApiKey.METADATA, METADATA_VERSION, request, 30.0)
         brokers = sorted((each.node_id, each.host, each.port, each.rack) for each in answer.brokers)
         return answer.controller_id, answer.cluster_id, brokers, sorted(map(_topic_view, answer.topics))
 
@@ -331,7 +331,7 @@ class MixedCluster:
         """How many incremental fetch sessions (KIP-227) the broker keeps, of followers and of clients."""
         if kind_of(broker_id) is Kind.BARNABAS:
             url = f"http://127.0.0.1:{self._metrics_ports[broker_id]}/metrics"
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 found = re.search(
                     r"^kafka_server_fetchsessioncache_numincrementalfetchsessions (\S+)$",
                     answer.read().decode(),

@@ -17,7 +17,7 @@ from tests.support import long_turns
 from tests.support.waiting import wait_until
 
 LOG_TAIL_LINES = 40
-SUSPENSION_SECONDS = 10.0
+SUSPENSION_SECONDS = 60.0
 
 # Ends the process groups that are still alive when the tests are gone, even when they were killed with SIGKILL: its
 # standard input then reaches its end.
@@ -120,9 +120,9 @@ class ServerProcess:
 
     def kill(self) -> None:
         """SIGKILL to the whole process group, as a crash would; returns when it is gone. No-op when it does not run."""
-        self._end(signal.SIGKILL, 10.0)
+        self._end(signal.SIGKILL, 60.0)
 
-    def stop(self, timeout_seconds: float = 20.0) -> int:
+    def stop(self, timeout_seconds: float = 60.0) -> int:
         """SIGTERM, then SIGKILL after `timeout_seconds`.
 
         Returns the exit status (negative for a signal); 0 when it never ran.
@@ -161,7 +161,7 @@ class ServerProcess:
                 process.wait(timeout_seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait(10.0)
+                process.wait(60.0)
         self._kill_rest_of_group(process.pid)
         _reaper.tell("-", process.pid)
         if self in _running:

@@ -20,7 +20,7 @@ from barnabas.sasl.mechanisms import Login
 from barnabas.security.login_files import User
 from tests.support.waiting import wait_until
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 PACE = 10.0
 """How much more often than usual brokers are asked, so that tests need not wait."""
 
@@ -101,7 +101,7 @@ class RunningConsole:
         """One request."""
         where = urlsplit(self.url)
         assert where.hostname is not None
-        connection = http.client.HTTPConnection(where.hostname, where.port, timeout=30)
+        connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
         try:
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -110,7 +110,7 @@ class RunningConsole:
         finally:
             connection.close()
 
-    def wait_for(self, path: str, *words: str, without: str | None = None, seconds: float = 40.0) -> Answer:
+    def wait_for(self, path: str, *words: str, without: str | None = None, seconds: float = 90.0) -> Answer:
         """The page, once it has all of these words, and not those of `without`."""
         last: list[Answer] = []
 

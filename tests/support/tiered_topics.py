@@ -66,7 +66,7 @@ def read(cluster: BrokerCluster, topic: str, start: int, end: int, isolation: st
     expected = start
     try:
         while expected < end:
-            message = consumer.poll(30.0)
+            message = consumer.poll(90.0)
             assert message is not None, f"nothing came after {expected}"
             assert message.error() is None, message.error()
             assert (message.offset(), int(message.value())) == (expected, expected)

@@ -16,7 +16,7 @@ from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.waiting import wait_until
 
 BROKERS: Final = 3
-PATIENCE_SECONDS: Final = 15.0
+PATIENCE_SECONDS: Final = 60.0
 _ASKING: Final = frozenset({"--describe", "--list"})
 Command = tuple[str, ...]
 """The main class, and its arguments but for `--bootstrap-server`."""

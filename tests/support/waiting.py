@@ -14,7 +14,7 @@ POLL_INTERVAL_SECONDS = 0.02
 def wait_until(
     condition: Callable[[], Result | None],
     what: str,
-    timeout_seconds: float = 30.0,
+    timeout_seconds: float = 60.0,
     evidence: Callable[[], str] | None = None,
 ) -> Result:
     """Calls `condition` until it returns something true, and returns that.

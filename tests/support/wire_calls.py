@@ -13,6 +13,7 @@ from barnabas.wire.messages import CreateTopicsRequest, DeleteTopicsRequest, Met
 
 CLIENT_ID = "benchmark"
 _TIMEOUT_SECONDS = 120.0
+METADATA_SECONDS = 15.0
 _METADATA_VERSION = 8
 _CREATE_TOPICS_VERSION = 5
 _DELETE_TOPICS_VERSION = 4
@@ -52,7 +53,7 @@ def metadata(port: int, topics: list[str] | None = None) -> Any:
     """The Metadata answer; of no topic where none is named. Nothing is created."""
     asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics or []]
     request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-    return call(port, ApiKey.METADATA, _METADATA_VERSION, request, 5.0)
+    return call(port, ApiKey.METADATA, _METADATA_VERSION, request, METADATA_SECONDS)
 
 
 def brokers_known_at(port: int) -> list[int]:

@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 from tests.support.processes import ServerProcess
 from tests.support.waiting import wait_until
 
-READY_TIMEOUT_SECONDS = 60.0
+READY_TIMEOUT_SECONDS = 120.0
 # A short life on a shared machine: start fast, stay small, with log files of 1 MiB at first instead of 64 MiB.
 FAST_START_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.preAllocSize=1024")
 

@@ -27,7 +27,7 @@ ASKED: Final = (
 """Every API for clients that both have but ApiVersions, which says what differs by design."""
 MEMBERS_WAIT: Final = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 PATIENCE_SECONDS: Final = 0.15
-PATIENCE_SECONDS_OF_SECOND_RUN: Final = 1.0
+PATIENCES_OF_LATER_RUNS: Final = (1.0, 5.0)
 _DIFFERENCES_SHOWN: Final = 5
 _FAILED: Final = f"'error_code': {int(ErrorCode.UNKNOWN_SERVER_ERROR)},"
 
@@ -71,10 +71,12 @@ class Brokers:
         What differs is asked again, with more patience for what seems to be parked: a difference that does not come
         again was the machine's.
         """
-        found = self._differences(steps, PATIENCE_SECONDS)
-        if not found:
-            return ""
-        return "\n".join(self._differences(steps, PATIENCE_SECONDS_OF_SECOND_RUN)[:_DIFFERENCES_SHOWN])
+        found: list[str] = []
+        for patience_seconds in (PATIENCE_SECONDS, *PATIENCES_OF_LATER_RUNS):
+            found = self._differences(steps, patience_seconds)
+            if not found:
+                return ""
+        return "\n".join(found[:_DIFFERENCES_SHOWN])
 
     def _differences(self, steps: Sequence[Step], patience_seconds: float) -> list[str]:
         prefix = f"r{next(self._runs):05}-"
