@@ -57,7 +57,7 @@ class CoordinatorProcess:
 
     def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
+        _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
 

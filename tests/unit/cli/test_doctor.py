@@ -276,7 +276,7 @@ def test_the_process_ends_though_something_hangs(tmp_path: Path) -> None:
         "from barnabas.cli.main import main\nmain()"
     )
     arguments = [sys.executable, "-c", script, "doctor", "--local", "--file", str(tmp_path / "pipe")]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, "cannot be read within" in done.stderr) == (1, True)
 
 

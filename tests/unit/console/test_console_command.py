@@ -88,12 +88,12 @@ def test_pages_come_by_tls_and_passwords_without_it_are_warned_of(
         url = json.loads(running.stdout.readline())["url"]
         try:
             context = ssl.create_default_context(cafile=str(shared_authority().certificate))
-            with urllib.request.urlopen(url.replace(address, "127.0.0.1"), timeout=30, context=context) as page:
+            with urllib.request.urlopen(url.replace(address, "127.0.0.1"), timeout=60, context=context) as page:
                 assert page.status == 200
                 assert b"Password" in page.read()
         finally:
             running.terminate()
-            _, errors = running.communicate(timeout=30)
+            _, errors = running.communicate(timeout=60)
     assert url.startswith("http://" if is_plain else "https://")
     assert ("passwords go there as they are typed" in errors) == warns
 
@@ -131,10 +131,10 @@ def test_it_starts_without_a_broker_and_ends_by_ctrl_c() -> None:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("Console of 127.0.0.1:")
-        with urllib.request.urlopen(line.split()[-1], timeout=20) as page:
+        with urllib.request.urlopen(line.split()[-1], timeout=60) as page:
             assert b"The console only reads" in page.read()
         process.send_signal(2)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
         assert (process.returncode, errors) == (0, "")
     finally:
         process.kill()

@@ -28,12 +28,12 @@ class _Server:
 
     def start(self) -> None:
         self._thread.start()
-        if not self._serving.wait(timeout=20):
+        if not self._serving.wait(timeout=60):
             raise TimeoutError("the embedded coordinator did not start")
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=60)
         self._loop.close()
 
     def _run(self) -> None:

@@ -32,7 +32,7 @@ def run_pytest(directory: Path, tests: str, ini: str = "", *options: str) -> str
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=False,
         env={
             "PYTHONPATH": _SOURCE,
@@ -129,7 +129,7 @@ def test_each_worker_of_xdist_has_a_cluster_of_its_own(tmp_path: Path) -> None:
             folder = pathlib.Path(__file__).parent / "servers"
             folder.mkdir(exist_ok=True)
             (folder / cluster.bootstrap_servers).touch()
-            ends_at = time.monotonic() + 60
+            ends_at = time.monotonic() + 200
             while len(list(folder.iterdir())) < 2:
                 assert time.monotonic() < ends_at, "no other worker has a cluster"
                 time.sleep(0.01)

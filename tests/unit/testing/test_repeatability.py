@@ -26,7 +26,7 @@ def _start(seed: int, hash_seed: str) -> subprocess.Popen[str]:
 
 
 def _trace(process: subprocess.Popen[str]) -> list[str]:
-    output, errors = process.communicate(timeout=100)
+    output, errors = process.communicate(timeout=250)
     assert process.returncode == 0, errors
     assert errors == ""
     return output.splitlines()

@@ -20,6 +20,7 @@ import yaml
 from barnabas.cli import broker, coordinator, up
 from barnabas.config.broker_config import read_broker_config
 from barnabas.server.config import OWN_KEYS
+from tests.support.ports import free_port
 
 FOLDER: Final = Path(__file__).resolve().parents[3] / "contrib" / "oci"
 CONTAINERFILE: Final = (FOLDER / "Containerfile").read_text("utf-8").replace("\\\n", "")
@@ -149,11 +150,8 @@ def test_a_health_check_tells_well_from_ill(
     assert check[:2] == ["python3", "-c"]
     for answer, expected in ((good, 0), (bad, 1)):
         program = check[2].replace(str(port), str(server(answer, 4)))
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=False)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
         assert done.returncode == expected, done.stderr
-    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.StreamRequestHandler) as unused:
-        free = unused.server_address[1]
-    done = subprocess.run(
-        [sys.executable, "-c", check[2].replace(str(port), str(free))], capture_output=True, timeout=30, check=False
-    )
+    program = check[2].replace(str(port), str(free_port()))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
     assert done.returncode == 1
