@@ -222,8 +222,8 @@ def test_who_is_throttled_is_read_afterwards_where_it_was_left(loop_factory: Any
 
         connection.divert(holds_back_in_the_middle)
         handler.handled.clear()
-        connection.throttle(100)
         begun_at = secure.host.loop.time()
+        connection.throttle(100)
         for request in requests:
             client.send(request)
         for request in requests:
