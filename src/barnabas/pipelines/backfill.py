@@ -44,6 +44,7 @@ from barnabas.pipelines.iceberg_sink import IcebergTable
 from barnabas.pipelines.lake_marks import writer_name
 from barnabas.pipelines.lake_sink import note_path
 from barnabas.pipelines.offset_ranges import OffsetRange, range_from_json
+from barnabas.pipelines.plan import streams_of
 from barnabas.pipelines.spark_internals import iceberg_snapshot
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import StateDirectory
@@ -89,6 +90,8 @@ class Backfill:
         if content is None or content["phase"] == Phase.DONE.value:
             self._refuse_to_begin(content)
             found = offsets()
+            if has_range:
+                self._refuse_empty(found)
             self._note(Phase.COMPUTING, {"definition": definition_of(self.pipeline), "range": found.to_json()})
             return found
         is_same = content["definition"] == definition_of(self.pipeline)
@@ -102,6 +105,7 @@ class Backfill:
 
     def commit_tables(self, session: SparkSession, staged_state: StateDirectory) -> None:
         """Replaces the content of Iceberg's tables by that of the new ones. Raises PipelineError in a run's way."""
+        self._refuse_nothing(staged_state)
         both = self._pairs()
         pairs = [(new, old) for new, old in both if isinstance(new, IcebergSink) and isinstance(old, IcebergSink)]
         if not pairs:
@@ -113,6 +117,11 @@ class Backfill:
 
     def take_place(self) -> tuple[str, ...]:
         """Has the new tables and the new state take the places of the old ones; where these are kept now, in words."""
+        if self.phase is not Phase.EXCHANGING:
+            self._refuse_nothing(StateDirectory(self.staged.state_directory))
+        elif not self.pipeline.state_directory.exists():
+            # Cut short between two renames. A lock would make a directory, in the way of the new one.
+            return self._take_place()
         with self._state.locked(self.pipeline):
             return self._take_place()
 
@@ -181,9 +190,29 @@ class Backfill:
                     "when the backfill is done, and delete the old one then",
                     sink.line,
                 )
-        for place in (*self._places(), *kept):
-            if place in kept and place.exists():
+        for place in kept:
+            if place.exists():
                 raise pipeline.error(f"{place} is in the way, where the old one is to be kept: move it elsewhere")
+        for place in map(_staged_path, self._places()):
+            if place.exists():
+                raise pipeline.error(
+                    f"{place} is in the way, and nobody knows what of: move it elsewhere, or remove it"
+                )
+
+    def _refuse_empty(self, offsets: OffsetRange) -> None:
+        """The next run would begin where the sources do, since Spark notes an offset with a batch."""
+        for query in self.pipeline.queries:
+            if not offsets.has_records(streams_of(self.pipeline, query.from_view)):
+                raise self.pipeline.error(f"there are no records in this range for {query.from_view}: give another one")
+
+    def _refuse_nothing(self, staged_state: StateDirectory) -> None:
+        for query in self.pipeline.queries:
+            view = query.from_view
+            if staged_state.batches_done(view).finished < 0 <= self._state.batches_done(view).finished:
+                message = f"{view} has read nothing, and its tables would be replaced by nothing"
+                raise self.pipeline.error(
+                    f"{message}: begin anew with --restart when there are records, or another range"
+                )
 
     def _has_iceberg(self) -> bool:
         return any(isinstance(sink, IcebergSink) for sink in self.pipeline.sinks)
@@ -214,14 +243,17 @@ class Backfill:
 
     def _take_place(self) -> tuple[str, ...]:
         if self.phase is not Phase.EXCHANGING:
-            staged_state = StateDirectory(self.staged.state_directory)
-            staged_state.rename_targets(self.pipeline)
-            self._rename_notes(staged_state)
             marks = {str(place): identity_of_directory(_staged_path(place)) for place in self._exchanged()}
             self._note(Phase.EXCHANGING, {"directories": marks})
+        # Not before that is noted: a run beside the old one would not know its tables by these names.
+        state = self.pipeline.state_directory
+        if identity_of_directory(_staged_path(state)) == self._noted("directories").get(str(state)):
+            staged_state = StateDirectory(self.staged.state_directory)
+            self._rename_notes(staged_state)
+            staged_state.rename_targets(self.pipeline)
         for name, identity in self._noted("directories").items():
             if identity is not None:
-                exchange(Path(name), _staged_path(Path(name)), (int(identity[0]), int(identity[1])))
+                exchange(Path(name), _staged_path(Path(name)), identity)
         kept = []
         for place in self._exchanged():
             new, former = _staged_path(place), place.with_name(place.name + FORMER)

@@ -18,16 +18,17 @@ _ASIDE: Final = "~aside"
 _NOT_THERE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
-def identity_of_directory(path: Path) -> tuple[int, int] | None:
-    """What a directory keeps through renames; None where there is none."""
+def identity_of_directory(path: Path) -> int | None:
+    """What a directory keeps through renames, among those of its file system; None where there is none. Its device is
+    none of it: that may have another number when the machine has started again.
+    """
     try:
-        found = path.stat()
+        return path.stat().st_ino
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
 
 
-def exchange(place: Path, new: Path, identity: tuple[int, int]) -> None:
+def exchange(place: Path, new: Path, identity: int) -> None:
     """Has the directory of that identity, which is at `new`, be at `place`, and what was there at `new`.
 
     It may be called again after it was cut short, whenever that was. Readers of `place` see the one or the other; where

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,6 +51,13 @@ class OffsetRange:
 
     starts: Offsets
     ends: Offsets
+
+    def has_records(self, topics: Iterable[str]) -> bool:
+        """Whether the range of these topics may have any; one without an end may."""
+        ends = ((self.starts.get(topic, {}), self.ends[topic]) for topic in topics if topic in self.ends)
+        return not self.ends or any(
+            end > starts.get(number, end) for starts, each in ends for number, end in each.items()
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept."""

@@ -99,8 +99,7 @@ def run_pipeline(
     On `stop` the batch under way is finished, for 60 s at most. Killed at any moment, the next run gives the same
     result. Call it on the main thread. Raises PipelineError, and leaves the reason for `status`.
     """
-    stop = stop or threading.Event()
-    return _recorded(pipeline, progress, lambda state: _run(pipeline, options, progress, stop, state))
+    return _recorded(pipeline, progress, lambda at: _run(pipeline, options, progress, stop or threading.Event(), at))
 
 
 def run_pipeline_in(
@@ -130,6 +129,7 @@ def run_pipeline_in(
 
 def _recorded(pipeline: Pipeline, progress: ProgressSink, run: Callable[[StateDirectory], RunSummary]) -> RunSummary:
     """Has the run take the state directory, which knows afterwards how it ended."""
+    refuse_half_replaced(pipeline)  # before the lock, which makes a directory where there is none for a moment
     state = StateDirectory(pipeline.state_directory)
     with state.locked(pipeline):
         state.begin()
@@ -489,8 +489,8 @@ class PipelineRun:
 
     def _started(self, run_id: str) -> _RunningQuery | None:
         """The query whose last start has this id."""
-        started = (each for each in self._queries.values() if each.handle is not None)
-        return next((each for each in started if str(each.handle.runId) == run_id), None)
+        every = self._queries.values()
+        return next((each for each in every if each.handle is not None and str(each.handle.runId) == run_id), None)
 
     def _ended(self, event: TerminatedEvent) -> None:
         running = self._started(event.run_id)

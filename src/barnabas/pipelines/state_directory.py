@@ -129,6 +129,8 @@ class StateDirectory:
                     f"pipeline {pipeline.name} is already running, in process {_process_id(lock.name) or 'unknown'} "
                     f"with state directory {self.directory}: stop that run first"
                 )
+            if not _is_at(lock, self._lock_path):
+                raise PipelineError(f"{self.directory} was replaced while this run began: run it again")
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
@@ -189,7 +191,7 @@ class StateDirectory:
                 pipeline.state_line,
             )
         self._refuse_other_version(pipeline, before)
-        changes = changes_since(pipeline, before["definition"], _names(before))
+        changes = changes_since(pipeline, self._of_batches(before["definition"]), _names(before))
         if changes.refused is not None:
             what, line = changes.refused
             raise pipeline.error(
@@ -325,6 +327,11 @@ class StateDirectory:
         notes = (_read_json(path) for path in paths)
         return any(note is None or note.get("next_batch") != 0 for note in notes)
 
+    def _of_batches(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the sinks of queries that have begun no batch: they have no state, and may be anything."""
+        sinks = definition.get("sinks", {}).items()
+        return {**definition, "sinks": {key: sink for key, sink in sinks if self.batches_done(sink["from"]).begun >= 0}}
+
     def _refuse_other_version(self, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
         version = before.get("version", 1)
         if version == STATE_VERSION and isinstance(before.get("definition"), dict):
@@ -379,6 +386,14 @@ def _flocked(lock: TextIO) -> bool:
         else:
             return True
     return False
+
+
+def _is_at(lock: TextIO, path: Path) -> bool:
+    """Whether that is the lock of the directory which is there now: a backfill may have put another in its place."""
+    try:
+        return os.path.samestat(os.fstat(lock.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _is_alive(process_id: int | None) -> bool:

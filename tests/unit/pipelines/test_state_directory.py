@@ -10,12 +10,13 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from barnabas.pipelines import state_directory
 from barnabas.pipelines.cluster_identity import ClusterIdentity
-from barnabas.pipelines.definition import Pipeline, PipelineError
+from barnabas.pipelines.definition import Pipeline, PipelineError, TopicSink
 from barnabas.pipelines.state_directory import SENT_NOTE, BatchesDone, RunEnd, StateDirectory, merged_offsets
 from tests.unit.pipelines.made_pipelines import IDENTITY, by_day, flights, made_pipeline, timed
 
@@ -102,6 +103,22 @@ def test_spark_has_the_lock_as_long_as_it_lives(pipeline: Pipeline, state: State
     finally:
         kept.communicate(b"\n")
     with state.locked(pipeline):
+        pass
+
+
+def test_a_run_does_not_begin_with_a_state_that_a_backfill_has_put_elsewhere(
+    pipeline: Pipeline, state: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have the lock of the old one, and another run that of the new one."""
+    flocked = state_directory._flocked
+
+    def replaced(lock: TextIO) -> bool:
+        state.directory.rename(state.directory.with_name("state~before"))
+        state.directory.mkdir()
+        return flocked(lock)
+
+    monkeypatch.setattr(state_directory, "_flocked", replaced)
+    with pytest.raises(PipelineError, match="was replaced while this run began: run it again"), state.locked(pipeline):
         pass
 
 
@@ -250,6 +267,18 @@ def test_an_added_sink_is_refused_too_since_it_would_lack_the_past(pipeline: Pip
     put_batch(state, 0)
     with pytest.raises(PipelineError, match=r"delays.yaml:33: sink parquet .* was added"):
         state.take_definition(pipeline, IDENTITY)
+
+
+def test_a_sink_whose_query_has_begun_no_batch_may_go_again(pipeline: Pipeline, state: StateDirectory) -> None:
+    """Else a sink with a mistake that only Spark finds could not be taken out again."""
+    state.take_definition(pipeline, IDENTITY)
+    put_batch(state, 0, {"flights": {"0": 1}})
+    more = replace(pipeline, sinks=(*pipeline.sinks, TopicSink("more", "timed", line=40, from_line=41)))
+    StateDirectory(state.directory).take_definition(more, IDENTITY)
+    StateDirectory(state.directory).check_definition(pipeline)
+    put_batch(state, 0, {"flights": {"0": 1}}, view="timed")
+    with pytest.raises(PipelineError, match="sink topic more was removed"):
+        StateDirectory(state.directory).check_definition(pipeline)
 
 
 def test_a_changed_schema_is_a_warning_once(pipeline: Pipeline, state: StateDirectory) -> None:
