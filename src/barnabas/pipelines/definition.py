@@ -364,11 +364,6 @@ class JdbcSink:
     delivery: Delivery = Delivery.EXACTLY_ONCE
 
     @property
-    def shown_url(self) -> str:
-        """The address without what may follow it, which may be a secret."""
-        return re.split(r"[?;]", self.url, maxsplit=1)[0]
-
-    @property
     def target(self) -> str:
         """What people call it."""
         return f"jdbc {self.table}"

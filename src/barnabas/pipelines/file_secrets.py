@@ -14,12 +14,32 @@ from typing import Final
 from barnabas.pipelines.definition import Pipeline, PipelineError
 
 SECRET_BYTES_MAX: Final = 256 * 1024
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(password|passphrase|secret|token|credential|jaas|(secret|secret.access|account|private|keystore)[._-]?key)$"
+    r"|[.]account[.]key[.]|[.]sas[.]"
+)
+_SECRET_IN_ADDRESS: Final = re.compile(
+    r"(?i)[?&;](password|pwd|secret|token)=(?!\$\{)[^&;]|//[^/?@:]*:(?!\$\{)[^/?@]+@|:thin:[^/@]+/(?!\$\{)[^@]+@"
+)
+_LOGIN_IN_ADDRESS: Final = re.compile(r"(?<=//)[^/?@]*@|(?<=:thin:)[^@]*@")
 _REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
 
 
 def has_reference(text: str) -> bool:
     """Whether the text names a secret."""
     return _REFERENCE.search(text) is not None
+
+
+def stands_open(name: str, value: str) -> bool:
+    """Whether a setting of that name is a secret, or an address that has one, which the value does not name."""
+    if _SECRET_IN_ADDRESS.search(value) is not None:
+        return True
+    return bool(value.strip()) and _SECRET_NAME.search(name) is not None and not has_reference(value)
+
+
+def without_login(address: str) -> str:
+    """An address as it may be shown: without a login, and what may follow it, which may be a secret."""
+    return _LOGIN_IN_ADDRESS.sub("", re.split(r"[?;]", address, maxsplit=1)[0])
 
 
 def resolved(text: str, path: Path, line: int) -> str:

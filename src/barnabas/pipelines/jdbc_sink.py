@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.definition import Delivery, JdbcSink, Pipeline, PipelineError
-from barnabas.pipelines.file_secrets import resolved
+from barnabas.pipelines.file_secrets import resolved, without_login
 from barnabas.pipelines.lake_marks import TableMarks, refuse_other_records, settle, writer_name
 from barnabas.pipelines.lake_rows import newest_of_keys, refuse_missing_columns, table_columns, without_order
 from barnabas.pipelines.parquet_table import TableError
@@ -283,7 +283,7 @@ class JdbcWriter(SinkWriter):
 
     @property
     def _place(self) -> str:
-        return f"the table {self._sink.table} of {self._sink.shown_url}"
+        return f"the table {self._sink.table} of {without_login(self._sink.url)}"
 
     @contextlib.contextmanager
     def _told(self, done: str) -> Iterator[None]:
@@ -294,11 +294,17 @@ class JdbcWriter(SinkWriter):
         try:
             yield
         except (Py4JJavaError, PySparkException) as error:
-            reason = _reason(error).replace(self._sink.url, self._sink.shown_url)
+            reason = self._hidden(_reason(error))
             message = f"{self._place} cannot be {done}: {reason[:_REASON_CHARACTERS_MAX]}"
             if "No suitable driver" in reason or "ClassNotFoundException" in reason:
                 message += "; name the driver's jar under `jars`, group:artifact:version"
             raise self._pipeline.error(message, self._sink.line) from error
+
+    def _hidden(self, text: str) -> str:
+        """What a driver says, which may have the whole address in it, without secrets."""
+        options = self._options()
+        shown = text.replace(options["url"], without_login(self._sink.url))
+        return shown.replace(options["password"], "***") if options.get("password") else shown
 
 
 def _reason(error: Any) -> str:

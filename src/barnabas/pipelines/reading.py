@@ -25,6 +25,7 @@ from barnabas.pipelines.definition import (
 )
 from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.file_parts import View, beside, directory_of, refuse_unknown_column
+from barnabas.pipelines.file_secrets import stands_open
 from barnabas.pipelines.named_jars import jars_named
 from barnabas.pipelines.schema_registry import registry_of
 from barnabas.pipelines.sink_reading import refuse_sinks_in_the_way, sinks_of
@@ -122,6 +123,9 @@ def _spark(document: Section) -> dict[str, str]:
         else:
             # As it is written: a password of digits may begin with a zero.
             found[name] = value if isinstance(value, str) else section.text(name, also=("int", "float")).value
+            if stands_open(name, found[name]):
+                message = f"{name} is a secret, and this file is read by many: write ${{env:NAME}} or ${{file:PATH}}"
+                raise section.error(message, line)
     return found
 
 

@@ -38,7 +38,9 @@ _TASK_ATTEMPTS_MAX = 3
 _POLLING_DELAY_MS = 100
 _GATEWAY_VARIABLES = (SUBMITTED_VARIABLE, "PYSPARK_GATEWAY_SECRET")
 _STOP_TIMEOUT_SECONDS = 10
-HIDDEN_NAMES = "(?i)secret|password|token|access[.]?key|credential|jaas|keystore[.]key"
+HIDDEN_NAMES = (
+    "(?i)secret|password|passphrase|token|access[.]?key|credential|jaas|(keystore|account|private)[.]?key|[.]sas[.]"
+)
 """Which settings and options Spark shows without their values, in logs, events and on its pages."""
 EXECUTOR_OPTIONS = (*AVRO_OPTIONS, "-Dfile.encoding=UTF-8", "-Duser.timezone=UTC")
 """For Java on the machines of a cluster."""

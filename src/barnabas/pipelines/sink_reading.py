@@ -22,7 +22,7 @@ from barnabas.pipelines.definition import (
     TopicSink,
 )
 from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
-from barnabas.pipelines.file_secrets import has_reference
+from barnabas.pipelines.file_secrets import has_reference, stands_open
 from barnabas.pipelines.source_reading import formatted_sink
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
@@ -162,6 +162,9 @@ def _jdbc_sink(
             f'jdbc "{url.value}" is no address of a database: it begins with jdbc:, as jdbc:postgresql://host/base'
         )
         raise section.error(message, url.line)
+    if stands_open("jdbc", url.value):
+        message = "the address has a password, and this file is read by many: take it out, and write `user` and"
+        raise section.error(f"{message} `password: ${{env:NAME}}` beside it", url.line)
     table = section.text("table")
     if not DATABASE_TABLE.fullmatch(table.value):
         message = (

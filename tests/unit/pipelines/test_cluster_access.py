@@ -9,8 +9,9 @@ import pytest
 
 from barnabas.config.properties import parse
 from barnabas.pipelines.cluster_access import access_of_pipeline, client_settings, open_options, spark_access
-from barnabas.pipelines.definition import PipelineError
-from barnabas.pipelines.file_secrets import spark_settings_of_file
+from barnabas.pipelines.definition import JdbcSink, PipelineError
+from barnabas.pipelines.file_secrets import spark_settings_of_file, without_login
+from barnabas.pipelines.jdbc_sink import JdbcWriter
 from barnabas.sasl.mechanisms import Login
 from tests.support.certificates import shared_authority
 from tests.unit.pipelines.pipeline_files import read_flights
@@ -103,3 +104,51 @@ def test_what_cannot_be_is_told_where_it_is_used(tmp_path: Path, old: str, new: 
 def test_what_cannot_be_is_told_when_it_is_read(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         written(tmp_path, CLUSTER.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("setting", "is_refused"),
+    [
+        ("spark.hadoop.fs.s3a.secret.key: hush", True),
+        ("spark.sql.catalog.lake.s3.secret-access-key: hush", True),
+        ("spark.sql.catalog.lake.s3.session-token: hush", True),
+        ("spark.sql.catalog.lake.jdbc.password: 12345", True),
+        ("spark.sql.catalog.lake.credential: 'alice:hush'", True),
+        ("spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net: hush", True),
+        ("spark.hadoop.fs.azure.sas.fixed.token.x: hush", True),
+        ("spark.sql.catalog.lake.uri: 'jdbc:postgresql://host/base?user=a&password=hush'", True),
+        ("spark.sql.catalog.lake.uri: 'https://alice:hush@host/'", True),
+        ("spark.sql.catalog.lake.uri: 'jdbc:postgresql://host/base?user=a&password=${env:HUSH}'", False),
+        ("spark.hadoop.fs.s3a.secret.key: '${env:HUSH}'", False),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider: org.x.Provider", False),
+        ("spark.sql.catalog.lake.token-refresh-enabled: true", False),
+        ("spark.sql.catalog.lake.uri: https://host:8181/catalog", False),
+    ],
+)
+def test_a_secret_among_the_settings_of_spark_is_named_and_not_written(
+    tmp_path: Path, setting: str, *, is_refused: bool
+) -> None:
+    if not is_refused:
+        written(tmp_path, f"spark: {{{setting}}}\n")
+        return
+    with pytest.raises(PipelineError, match=r"is a secret, and this file is read by many: write \$\{env:NAME\}") as it:
+        written(tmp_path, f"spark: {{{setting}}}\n")
+    assert "hush" not in str(it.value)
+
+
+def test_what_a_driver_of_a_database_says_is_told_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It likes to say the address, with what the references in it stand for."""
+    monkeypatch.setenv("HUSH", "hu.sh")
+    url = "jdbc:postgresql://host/base?password=${env:HUSH}"
+    sink = JdbcSink(url, "delays", "by_hour", line=1, from_line=1, password="${env:HUSH}")
+    writer = JdbcWriter(read_flights(tmp_path), sink)
+    said = "No suitable driver found for jdbc:postgresql://host/base?password=hu.sh (hu.sh)"
+    assert writer._hidden(said) == "No suitable driver found for jdbc:postgresql://host/base (***)"
+    for address, shown in (
+        ("jdbc:mysql://scott:${env:HUSH}@host/base", "jdbc:mysql://host/base"),
+        ("jdbc:oracle:thin:scott/${env:HUSH}@host:1521/base", "jdbc:oracle:thin:host:1521/base"),
+        ("jdbc:sqlserver://host;password=${env:HUSH}", "jdbc:sqlserver://host"),
+    ):
+        assert without_login(address) == shown
