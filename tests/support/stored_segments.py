@@ -8,6 +8,7 @@ from typing import Final
 
 from barnabas.kernel.ids import Uuid
 from barnabas.log.directories.checkpoints import EpochEntry, format_epochs
+from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry, format_snapshot
 from barnabas.tiered.object_names import ObjectKind, object_name
 from barnabas.tiered.segment_metadata import RemoteLogSegmentId, RemoteLogSegmentMetadata, TopicIdPartition
 from barnabas.tiered.storage import RemoteStore
@@ -60,9 +61,11 @@ def put_copy(
     *,
     epochs: Sequence[tuple[int, int]] = ((0, 0),),
     aborted: Sequence[tuple[int, int, int]] = (),
+    open_at: Sequence[tuple[int, int]] = (),
     without: ObjectKind | None = None,
 ) -> None:
-    """`number` is the copy's, `epochs` epoch and first offset, `aborted` producer, first and last offset."""
+    """`number` is the copy's, `epochs` epoch and first offset, `aborted` producer, first and last offset, `open_at`
+    producer and first offset of transactions that go on behind the copy's end."""
     segment_id = RemoteLogSegmentId(copied, Uuid(number.to_bytes(16, "big")))
     metadata = RemoteLogSegmentMetadata(segment_id, start, start + 1_000_000, 0, 1, 0, 100, {0: start})
     contents = {
@@ -70,6 +73,11 @@ def put_copy(
         ObjectKind.LEADER_EPOCHS: format_epochs([EpochEntry(*entry) for entry in epochs]),
         ObjectKind.TRANSACTION_INDEX: b"".join(struct.pack(">hqqqq", 0, *entry, entry[2] + 1) for entry in aborted),
     }
+    producers = [
+        ProducerSnapshotEntry(producer, 0, 0, first, 0, FIRST_MS, 0, transaction_first_offset=first)
+        for producer, first in (*open_at, (99, -1))
+    ]
+    contents[ObjectKind.PRODUCER_SNAPSHOT] = format_snapshot(producers)
     for kind in ObjectKind:
         if kind is not without:
             store.put(object_name(metadata, kind), [contents.get(kind, b"")])

@@ -6,13 +6,15 @@
     spark.read.format("barnabas_segments").option("topic", "flights").load("s3://bucket/prefix")
 
 The columns are those of Spark's Kafka source with headers. Each segment is a task, which reads it a few MiB at a time.
-Options: `topic` (one, or several with commas; all where it is not given), `storage.options` (as
-`barnabas.remote.storage.options`), `isolation.level` (read_committed, or read_uncommitted), `failOnDataLoss` (true).
+Options: `topic` (one, or several with commas; all where it is not given), `topic.id` (the same, for what is left of a
+topic that was deleted and made again), `storage.options` (as `barnabas.remote.storage.options`), `isolation.level`
+(read_committed, or read_uncommitted), `failOnDataLoss` (true).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +22,7 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from barnabas.kernel.real_files import RealFiles
+from barnabas.tiered.segment_metadata import TopicIdPartition
 from barnabas.tiered.storage import RemoteStore, open_store
 from barnabas.tiered.stored_partitions import Stretch, read_stretch, stored_partitions, stretches
 from barnabas.wire.records import Record
@@ -65,16 +68,16 @@ class SegmentsReader(DataSourceReader):  # type: ignore[misc]
             raise ValueError("barnabas_segments needs the URL of the storage: load(URL)")
         self._url = url if "://" in url else f"file://{url}"
         self._storage_options = given.pop("storage.options", "{}")
-        topics = given.pop("topic", "")
-        self._topics = {name.strip() for name in topics.split(",")} if topics else None
+        self._topics = _listed(given.pop("topic", ""))
+        self._topic_ids = _listed(given.pop("topic.id", ""))
         self._is_committed = _choice(
             "isolation.level", given.pop("isolation.level", "read_committed"), "read_committed", "read_uncommitted"
         )
         self._fails_on_missing = _choice("failOnDataLoss", given.pop("failondataloss", "true").lower(), "true", "false")
         if given:
             raise ValueError(
-                f"barnabas_segments has no option {', '.join(sorted(given))}; it has topic, storage.options,"
-                " isolation.level, failOnDataLoss"
+                f"barnabas_segments has no option {', '.join(sorted(given))}; it has topic, topic.id,"
+                " storage.options, isolation.level, failOnDataLoss"
             )
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -82,17 +85,31 @@ class SegmentsReader(DataSourceReader):  # type: ignore[misc]
         found = {
             prefix: partition
             for prefix, partition in stored_partitions(store).items()
-            if self._topics is None or partition.topic_partition.topic in self._topics
+            if (self._topics is None or partition.topic_partition.topic in self._topics)
+            and (self._topic_ids is None or str(partition.topic_id) in self._topic_ids)
         }
         missing = (self._topics or set()) - {partition.topic_partition.topic for partition in found.values()}
         if missing:
             raise ValueError(f"{self._url} has nothing of the topics {', '.join(sorted(missing))}")
+        self._refuse_former_topics(found.values())
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             return [
                 SegmentPartition(stretch)
                 for prefix, partition in found.items()
                 for stretch in stretches(store, prefix, partition, pool.map)
             ]
+
+    def _refuse_former_topics(self, found: Iterable[TopicIdPartition]) -> None:
+        """What is left of a topic that was deleted has the offsets of the one that was made again."""
+        ids: defaultdict[str, set[str]] = defaultdict(set)
+        for each in found:
+            ids[each.topic_partition.topic].add(str(each.topic_id))
+        for topic, of_topic in ids.items():
+            if len(of_topic) > 1:
+                raise ValueError(
+                    f"{self._url} has {len(of_topic)} topics named {topic}, one of which was deleted: say which by the "
+                    f"option topic.id, of {', '.join(sorted(of_topic))} (`barnabas topic describe` shows ids)"
+                )
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, SegmentPartition):
@@ -114,6 +131,10 @@ class SegmentsReader(DataSourceReader):  # type: ignore[misc]
 
     def _store(self) -> RemoteStore:
         return open_store(RealFiles(), self._url, self._storage_options)
+
+
+def _listed(names: str) -> set[str] | None:
+    return {name.strip() for name in names.split(",")} if names else None
 
 
 def _choice(name: str, value: str, yes: str, no: str) -> bool:
@@ -156,7 +177,8 @@ class _Rows:
         self._timestamp_types.append(timestamp_type)
         headers = [{"key": name.decode("utf-8", "replace"), "value": data} for name, data in record.headers]
         self._headers.append(headers or None)
-        self._size_bytes += len(key or b"") + len(value or b"") + 100
+        in_headers = sum(len(name) + len(data or b"") + 100 for name, data in record.headers)
+        self._size_bytes += len(key or b"") + len(value or b"") + in_headers + 100
 
     def take(self) -> Any:
         import pyarrow as pa

@@ -127,3 +127,48 @@ def test_a_log_is_read_in_pieces(store: RemoteStore, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(subject, "_READ_BYTES", 150)
     put_copy(store, PARTITION, 1, 0, [records(0, 1), records(1, 30), records(30, 32)])
     assert read(store) == values(0, 32)
+
+
+def test_committed_records_end_where_a_transaction_begins_whose_end_is_not_copied(store: RemoteStore) -> None:
+    """Its marker is in the active segment of a broker: whether it was aborted nobody can tell here."""
+    put_copy(store, PARTITION, 1, 0, [records(0, 5), records(5, 8, producer_id=7), records(8, 10)], open_at=[(7, 5)])
+    assert read(store) == values(0, 5)
+    assert read(store, is_committed=False) == values(0, 10)
+    put_copy(store, PARTITION, 2, 10, [records(10, 12, producer_id=7), records(12, 15)], open_at=[(7, 5)])
+    assert read(store) == values(0, 5)
+    put_copy(store, PARTITION, 3, 15, [abort_marker(15, 7), records(16, 17)], aborted=[(7, 5, 15)])
+    assert read(store) == values(0, 5) + values(8, 10) + values(12, 15) + values(16, 17)
+
+
+def test_a_damaged_snapshot_of_producers_is_an_error(store: RemoteStore) -> None:
+    put_copy(store, PARTITION, 1, 0, [records(0, 5)])
+    name = next(name for name in store.names(partition_prefix(PARTITION)) if name.endswith(".snapshot"))
+    store.put(name, [b"?"])
+    with pytest.raises(CorruptRecordError, match="snapshot is not what it should be"):
+        read(store)
+
+
+@pytest.mark.parametrize("kind", [ObjectKind.LOG, ObjectKind.LEADER_EPOCHS, ObjectKind.TRANSACTION_INDEX])
+def test_a_copy_that_is_deleted_while_others_are_looked_at_was_none(
+    store: RemoteStore, monkeypatch: pytest.MonkeyPatch, kind: ObjectKind
+) -> None:
+    """Retention goes on meanwhile."""
+    put_copy(store, PARTITION, 1, 0, [records(0, 10)])
+    put_copy(store, PARTITION, 2, 10, [records(10, 20)])
+    names = store.names
+    listed = names(partition_prefix(PARTITION))
+    store.delete([name for name in listed if name.endswith(kind) and "/00000000000000000000-" in name])
+    monkeypatch.setattr(
+        store, "names", lambda prefix: listed if prefix == partition_prefix(PARTITION) else names(prefix)
+    )
+    assert read(store) == values(10, 20)
+
+
+def test_a_log_that_is_deleted_before_it_is_read_is_missing(store: RemoteStore) -> None:
+    put_copy(store, PARTITION, 1, 0, [records(0, 10)])
+    put_copy(store, PARTITION, 2, 10, [records(10, 20)])
+    gone, *_ = stretches(store, partition_prefix(PARTITION), PARTITION)
+    store.delete([gone.log_name])
+    with pytest.raises(MissingRecordsError, match="was deleted before it was read"):
+        list(read_stretch(store, gone, is_committed=True))
+    assert list(read_stretch(store, gone, is_committed=True, fails_on_missing=False)) == []
