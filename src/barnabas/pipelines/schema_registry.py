@@ -32,6 +32,8 @@ ANSWER_SECONDS_MAX: Final = 10.0
 _ATTEMPTS_MAX: Final = 3
 _REASON_BYTES_MAX: Final = 64 * 1024
 _PAUSE_SECONDS: Final = 0.5
+_PART_BYTES: Final = 64 * 1024
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _UNKNOWN: Final = re.compile(re.escape(UNKNOWN_SCHEMA) + r"([A-Za-z0-9_]+):(\d+)")
 _SENT: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
@@ -63,14 +65,18 @@ def ask_registry(pipeline: Pipeline) -> None:
             continue
         subject = urllib.parse.quote(source.subject, safe="")
         versions = _get(pipeline, f"/subjects/{subject}/versions") or []
-        if not isinstance(versions, list) or len(versions) > SCHEMAS_MAX:
+        if not isinstance(versions, list) or not all(map(_is_number, versions)) or len(versions) > SCHEMAS_MAX:
             raise _refused(
-                pipeline, f"has more than {SCHEMAS_MAX} versions of {source.subject}, or none that are a list"
+                pipeline,
+                f"has more than {SCHEMAS_MAX} versions of {source.subject}, or none that are a list of numbers",
             )
         for version in versions:
-            content = _get(pipeline, f"/subjects/{subject}/versions/{int(version)}")
-            if isinstance(content, dict):
-                source.writers.by_id[int(content["id"])] = _schema_in(content)
+            content = _get(pipeline, f"/subjects/{subject}/versions/{version}")
+            if content is None:
+                continue
+            if not isinstance(content, dict) or not _is_number(content.get("id")):
+                raise _refused(pipeline, f"gives version {version} of {source.subject} no id")
+            source.writers.by_id[content["id"]] = _schema_in(content)
         source.writers.was_asked = True
 
 
@@ -83,7 +89,7 @@ def register_schemas(pipeline: Pipeline) -> None:
         if isinstance(sink, TopicSink) and sink.registered is not None and sink.registered.schema_id < 0:
             subject = urllib.parse.quote(sink.subject, safe="")
             answer = _get(pipeline, f"/subjects/{subject}/versions", {"schema": sink.avro_schema})
-            if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
+            if not isinstance(answer, dict) or not _is_number(answer.get("id")):
                 raise _refused(pipeline, f"gives the schema of {sink.subject} no id")
             sink.registered.schema_id = answer["id"]
 
@@ -126,13 +132,13 @@ def _get(pipeline: Pipeline, path: str, given: dict[str, str] | None = None) -> 
         password = resolved(registry.password, pipeline.path, registry.line)
         login = base64.b64encode(f"{registry.username}:{password}".encode()).decode()
         request.add_header("Authorization", f"Basic {login}")
+    opener = urllib.request.build_opener(_SameHost)
     reason = ""
     for attempt in range(_ATTEMPTS_MAX):
         if attempt:
             time.sleep(_PAUSE_SECONDS * attempt)
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:  # noqa: S310
-                content = answer.read(2 * SCHEMA_BYTES_MAX + 1)
+            content = _read(opener, request)
             if len(content) > 2 * SCHEMA_BYTES_MAX:
                 raise _refused(pipeline, f"answers with more than {2 * SCHEMA_BYTES_MAX} bytes to {path}")
             return json.loads(content)
@@ -141,14 +147,48 @@ def _get(pipeline: Pipeline, path: str, given: dict[str, str] | None = None) -> 
                 if error.code == http.HTTPStatus.NOT_FOUND:
                     return None
                 reason = f"{error.code} {error.reason}{_said(error)}"
+            if error.code in _REDIRECTS:
+                raise _refused(pipeline, f"sends {path} to another place: {_place_of(error)}; name that") from None
             if error.code < http.HTTPStatus.INTERNAL_SERVER_ERROR and error.code != http.HTTPStatus.TOO_MANY_REQUESTS:
                 raise _refused(pipeline, f"refuses {path}: {reason}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _refused(pipeline, f"does not answer with JSON to {path} ({error})") from None
         except (OSError, http.client.HTTPException) as error:
             reason = str(getattr(error, "reason", error)) or type(error).__name__
     message = f"the schema registry {registry.url} does not answer ({reason}); run it again when it does"
     raise PipelineUnreachableError(message, path=pipeline.path, line=registry.line)
+
+
+class _SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows to other paths of the same host alone: urllib would give the login to whomever it is sent to."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """None, so that the answer itself is told, for any other host, and for what was to be stored."""
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        if (old.scheme, old.netloc) != (new.scheme, new.netloc) or req.data is not None:
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _read(opener: urllib.request.OpenerDirector, request: urllib.request.Request) -> bytes:
+    """The answer, or as much of it as tells that it is too long. Raises TimeoutError also where it comes in drops."""
+    end, content = time.monotonic() + ANSWER_SECONDS_MAX, bytearray()
+    with opener.open(request, timeout=ANSWER_SECONDS_MAX) as answer:
+        while len(content) <= 2 * SCHEMA_BYTES_MAX and (part := answer.read1(_PART_BYTES)):
+            content += part
+            if time.monotonic() > end:
+                raise TimeoutError("timed out")
+    return bytes(content)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _place_of(error: urllib.error.HTTPError) -> str:
+    """Where an answer sends to, without what may be a secret."""
+    place = urllib.parse.urlsplit(str(error.headers.get("Location", "")))
+    return f"{place.scheme}://{place.hostname}{'' if place.port is None else f':{place.port}'}{place.path}"[:200]
 
 
 def _said(error: urllib.error.HTTPError) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -196,3 +198,86 @@ def test_what_cannot_be_is_told_when_it_is_read(tmp_path: Path, old: str, new: s
     (tmp_path / "x.yaml").write_text(FILE.replace(old, new).format(port=1))
     with pytest.raises(PipelineError, match=message):
         read_pipeline(tmp_path / "x.yaml")
+
+
+class Elsewhere(BaseHTTPRequestHandler):
+    """Sends all to another place, where there is one; else answers drop by drop. What is not a subject is no list."""
+
+    place: ClassVar[str] = ""
+    logins: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.logins.append(self.headers["Authorization"])
+        is_sent = self.place and self.path.startswith("/subjects")
+        self.send_response(302 if is_sent else 200)
+        self.send_header("Location", self.place)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(0 if self.place else 100):
+                self.wfile.write(b" ")
+                time.sleep(0.05)
+            self.wfile.write(b'["v1"]')
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ThreadingHTTPServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    Elsewhere.logins, Elsewhere.place = [], ""
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_login_is_not_given_to_whomever_a_registry_sends_to(
+    registry: ThreadingHTTPServer, elsewhere: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, elsewhere.server_port)
+    Elsewhere.place = f"http://127.0.0.1:{registry.server_port}/subjects/flights-value/versions?token=hush"
+    with pytest.raises(
+        PipelineError, match=r"sends /subj\S+ to another place: http://127.0.0.1:\d+/\S+; name"
+    ) as error:
+        ask_registry(made)
+    assert "hush" not in str(error.value)
+    assert Registry.asked == []
+    # Other paths of the same host are its own matter.
+    Elsewhere.place = "/elsewhere"
+    with pytest.raises(PipelineError, match="none that are a list of numbers"):
+        ask_registry(made)
+    assert len(Elsewhere.logins) == 3
+    assert None not in Elsewhere.logins
+
+
+def test_an_answer_that_comes_drop_by_drop_is_none(
+    elsewhere: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hush")
+    monkeypatch.setattr(schema_registry, "ANSWER_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(schema_registry, "_PAUSE_SECONDS", 0.0)
+    with pytest.raises(PipelineUnreachableError, match="timed out"):
+        ask_registry(pipeline(tmp_path, elsewhere.server_port))
+    assert len(Elsewhere.logins) == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "message"),
+    [
+        ("", {"versions": [1]}, "none that are a list of numbers"),
+        ("", ["1/../../x"], "none that are a list of numbers"),
+        ("", b"[" * 100_000, "does not answer with JSON"),
+        ("/1", {"schema": ONE}, "gives version 1 of flights-value no id"),
+        ("/1", [7], "gives version 1 of flights-value no id"),
+        ("/1", {"schema": ONE, "id": "7"}, "gives version 1 of flights-value no id"),
+    ],
+)
+def test_answers_of_another_form_are_told_in_one_line(
+    registry: ThreadingHTTPServer, tmp_path: Path, path: str, answer: Any, message: str
+) -> None:
+    Registry.answers[f"/subjects/flights-value/versions{path}"] = (200, answer)
+    with pytest.raises(PipelineError, match=message):
+        ask_registry(pipeline(tmp_path, registry.server_port))
