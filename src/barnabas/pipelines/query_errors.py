@@ -61,6 +61,7 @@ _STATE_CHANGED = ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "STATE_STORE_VALUE_SC
 _FORMS = {
     SourceFormat.JSON: "JSON",
     SourceFormat.AVRO: "Avro",
+    SourceFormat.PROTOBUF: "Protocol Buffers",
     SourceFormat.CSV: "CSV",
     SourceFormat.RAW: "UTF-8",
 }

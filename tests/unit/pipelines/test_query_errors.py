@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from barnabas.pipelines.definition import Pipeline
+from barnabas.pipelines.definition import Pipeline, SourceFormat
 from barnabas.pipelines.query_errors import failure_of
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
@@ -29,6 +30,14 @@ def test_a_bad_record_is_named_with_the_line_of_its_schema(pipeline: Pipeline) -
     assert "topic flights, partition 2, offset 17" in failure.message
     assert failure.line == pipeline.sources[0].schema_line
     assert not failure.is_passing
+
+
+@pytest.mark.parametrize("form", SourceFormat)
+def test_a_bad_record_of_each_format_is_named(pipeline: Pipeline, form: SourceFormat) -> None:
+    sources = (dataclasses.replace(pipeline.sources[0], format=form), *pipeline.sources[1:])
+    text = 'barnabas-bad-record:{"fault":"not","topic":"flights","partition":0,"offset":1,"value":"x"}'
+    failure = failure_of(dataclasses.replace(pipeline, sources=sources), "by_day", text, LOG)
+    assert "topic flights, partition 0, offset 1" in failure.message
 
 
 def test_a_record_without_a_key_is_named_with_the_line_of_its_source(pipeline: Pipeline) -> None:
