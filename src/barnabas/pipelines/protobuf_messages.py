@@ -18,6 +18,8 @@ from barnabas.pipelines.spark_schema import quoted_name
 DESCRIPTOR_BYTES_MAX: Final = 16 * 1024 * 1024
 DEPTH_MAX: Final = 20
 COLUMNS_MAX: Final = 1_000
+FIELDS_MAX: Final = 10_000
+"""Of a message with those that it contains, each counted wherever it stands: Spark has its columns written out."""
 _INSTALL: Final = "`format: protobuf` needs the package of Protocol Buffers: pip install 'barnabas[protobuf]'"
 _TYPES: Final = {
     **dict.fromkeys(("INT32", "SINT32", "SFIXED32"), "INT"),
@@ -46,7 +48,8 @@ class ProtobufSchemaError(ValueError):
 def columns_of_message(descriptors: bytes, message: str) -> tuple[Column, ...]:
     """The columns of a message, by its full name. Raises ProtobufSchemaError."""
     descriptor = _descriptor(descriptors, message)
-    columns = tuple(Column(field.name, _type(field, 0, (descriptor.full_name,))) for field in descriptor.fields)
+    types = _Types()
+    columns = tuple(Column(field.name, types.of(field, 0, (descriptor.full_name,))) for field in descriptor.fields)
     if not columns:
         raise ProtobufSchemaError(f"has a message {message} without fields")
     if len(columns) > COLUMNS_MAX:
@@ -90,18 +93,26 @@ def reader_of(descriptors: bytes, message: str) -> Callable[[bytes], tuple[Any, 
 
 
 def encode_message(descriptors: bytes, message: str, columns: Mapping[str, object]) -> bytes:
-    """A message with these fields, as the JSON form of Protocol Buffers has them. Raises ValueError, in words."""
+    """A message with these fields, as the JSON form of Protocol Buffers has them, their names in any case. Raises
+    ValueError, in words.
+    """
     from google.protobuf import json_format
+    from google.protobuf.message import EncodeError
 
+    descriptor = _descriptor(descriptors, message)
+    names = _names_of(descriptors, message)
     try:
-        made = json_format.ParseDict(
-            {name: value for name, value in columns.items() if value is not None},
-            _class_of(_descriptor(descriptors, message))(),
-        )
-    except json_format.ParseError as error:
+        given = {names.get(name.lower(), name): value for name, value in columns.items() if value is not None}
+        content: bytes = json_format.ParseDict(given, _class_of(descriptor)()).SerializeToString()
+    except (json_format.ParseError, EncodeError) as error:
         raise ValueError(str(error)) from None
-    content: bytes = made.SerializeToString()
     return content
+
+
+@functools.lru_cache(maxsize=64)
+def _names_of(descriptors: bytes, message: str) -> dict[str, str]:
+    """The names of a message's fields by themselves in small letters, as SQL knows them."""
+    return {field.name.lower(): field.name for field in _descriptor(descriptors, message).fields}
 
 
 @functools.lru_cache(maxsize=64)
@@ -152,31 +163,46 @@ def _is_map(field: Any) -> bool:
     return kind is not None and kind.GetOptions().map_entry
 
 
-def _type(field: Any, depth: int, within: tuple[str, ...]) -> str:
-    """Spark's type, in DDL."""
-    if _is_map(field):
-        key, value = (_type_of_one(field.message_type.fields_by_name[name], depth, within) for name in ("key", "value"))
-        return f"MAP<{key}, {value}>"
-    of_one = _type_of_one(field, depth, within)
-    return f"ARRAY<{of_one}>" if _is_repeated(field) else of_one
+class _Types:
+    """Spark's types, in DDL."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of(self, field: Any, depth: int, within: tuple[str, ...]) -> str:
+        """The type of a field of a message that is in those of these names, `depth` levels down."""
+        self._count += 1
+        if self._count > FIELDS_MAX:
+            raise ProtobufSchemaError(f"has more than {FIELDS_MAX} fields, with those of the messages in it")
+        if _is_map(field):
+            parts = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+            key, value = (self._of_one(part, depth, within) for part in parts)
+            return f"MAP<{key}, {value}>"
+        of_one = self._of_one(field, depth, within)
+        return f"ARRAY<{of_one}>" if _is_repeated(field) else of_one
+
+    def _of_one(self, field: Any, depth: int, within: tuple[str, ...]) -> str:
+        kind = field.message_type
+        if kind is None:
+            return _TYPES[_name_of_type(field)]
+        if kind.full_name == _TIMESTAMP:
+            return "TIMESTAMP"
+        if kind.full_name in _WRAPPERS:
+            return _TYPES[_name_of_type(kind.fields_by_name["value"])]
+        if kind.full_name in within:
+            raise ProtobufSchemaError(f"has a message {kind.full_name} that contains itself, which Spark cannot read")
+        if depth >= DEPTH_MAX:
+            raise ProtobufSchemaError(f"is deeper than {DEPTH_MAX} levels")
+        if not kind.fields:
+            return "STRUCT<>"
+        inside = (*within, kind.full_name)
+        inner = (f"{quoted_name(each.name)}: {self.of(each, depth + 1, inside)}" for each in kind.fields)
+        return f"STRUCT<{', '.join(inner)}>"
 
 
-def _type_of_one(field: Any, depth: int, within: tuple[str, ...]) -> str:
-    kind = field.message_type
-    if kind is None:
-        return _TYPES[_name_of_type(field)]
-    if kind.full_name == _TIMESTAMP:
-        return "TIMESTAMP"
-    if kind.full_name in _WRAPPERS:
-        return _TYPES[_name_of_type(kind.fields_by_name["value"])]
-    if kind.full_name in within:
-        raise ProtobufSchemaError(f"has a message {kind.full_name} that contains itself, which Spark cannot read")
-    if depth >= DEPTH_MAX:
-        raise ProtobufSchemaError(f"is deeper than {DEPTH_MAX} levels")
-    if not kind.fields:
-        return "STRUCT<>"
-    inner = (f"{quoted_name(each.name)}: {_type(each, depth + 1, (*within, kind.full_name))}" for each in kind.fields)
-    return f"STRUCT<{', '.join(inner)}>"
+def _text(value: str | bytes) -> str:
+    """Of proto2 it may be bytes, where they are no UTF-8. Raises ValueError for those."""
+    return value if isinstance(value, str) else value.decode("utf-8")
 
 
 def _message_reader(descriptor: Any) -> Reader:
@@ -207,8 +233,11 @@ def _value_reader(field: Any) -> Reader:
             return lambda value: inner(value.value)
         return _message_reader(kind)
     if field.enum_type is not None:
-        names = {each.number: each.name for each in field.enum_type.values}
+        # Of several names of a number the first is the one that others write.
+        names = {each.number: each.name for each in reversed(field.enum_type.values)}
         return lambda value: names.get(value, str(value))
     if _name_of_type(field) in {"UINT64", "FIXED64"}:
         return decimal.Decimal
+    if _name_of_type(field) == "STRING":
+        return _text
     return lambda value: value

@@ -110,6 +110,65 @@ def test_a_value_is_read_as_the_row_that_was_written_also_in_a_process_of_its_ow
     assert pickle.dumps(message_indexes(descriptors(), "air.Flight"))
 
 
+OLD = """
+  message_type { name: "Old"
+    field { name: "Id" number: 1 type: TYPE_INT32 label: LABEL_REQUIRED }
+    field { name: "name" number: 2 type: TYPE_STRING label: LABEL_OPTIONAL default_value: "none" }
+    field { name: "names" number: 3 type: TYPE_STRING label: LABEL_REPEATED }
+    field { name: "kind" number: 4 type: TYPE_ENUM type_name: ".old.Kind" label: LABEL_OPTIONAL }
+    field { name: "more" number: 5 type: TYPE_GROUP type_name: ".old.Old.More" label: LABEL_OPTIONAL }
+    nested_type { name: "More" field { name: "x" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL } }
+  }
+  enum_type { name: "Kind" options { allow_alias: true }
+    value { name: "ONE" number: 1 } value { name: "UNO" number: 1 } value { name: "TWO" number: 2 } }
+"""
+
+
+def old_descriptors(text: str = OLD) -> bytes:
+    """A set of proto2, with one file."""
+    from google.protobuf import text_format
+
+    files = descriptor_pb2.FileDescriptorSet()
+    text_format.Parse(f'name: "old.proto" package: "old" {text}', files.file.add())
+    content: bytes = files.SerializeToString()
+    return content
+
+
+def test_messages_of_proto2_are_read_with_what_they_require_and_text_that_is_text() -> None:
+    read = value_reader(old_descriptors(), "old.Old", Framing.NONE)
+    assert read(b"\x08\x01") == (1, None, [], None, None)
+    assert read(b"\x08\x01\x20\x01\x2b\x08\x09\x2c") == (1, None, [], "ONE", (9,))
+    # An enum's number that is not known is a field that is not known.
+    assert read(b"\x08\x01\x20\x07") == (1, None, [], None, None)
+    for broken in (b"", b"\x08\x01\x12\x01\xff", b"\x08\x01\x1a\x01\xff"):
+        assert read(broken) is None, broken
+
+
+def test_fields_are_written_by_names_in_any_case() -> None:
+    assert encode_message(old_descriptors(), "old.Old", {"ID": 1, "Name": "a", "KIND": "TWO"}) == (
+        b"\x08\x01\x12\x01a\x20\x02"
+    )
+    with pytest.raises(ValueError, match="required"):
+        encode_message(old_descriptors(), "old.Old", {"name": "a"})
+
+
+def test_messages_that_are_in_one_another_many_times_over_are_too_many_fields() -> None:
+    """Two of the next in each of twenty would be a million columns, and minutes."""
+    inner = 'type: TYPE_MESSAGE type_name: ".old.M{}" label: LABEL_OPTIONAL'
+    text = "".join(
+        f'message_type {{ name: "M{number}" '
+        + "".join(
+            f'field {{ name: "{name}" number: {place} {inner.format(number + 1)} }} '
+            for place, name in ((1, "a"), (2, "b"))
+        )
+        + "} "
+        for number in range(19)
+    )
+    text += 'message_type { name: "M19" field { name: "x" number: 1 type: TYPE_INT32 label: LABEL_OPTIONAL } }'
+    with pytest.raises(ProtobufSchemaError, match="has more than 10000 fields"):
+        columns_of_message(old_descriptors(text), "old.M0")
+
+
 def test_framing_says_which_message_of_the_schemas_file_it_is() -> None:
     content = encode_message(descriptors(), "air.Flight", COLUMNS)
     assert message_indexes(descriptors(), "air.Flight") == (1,)
