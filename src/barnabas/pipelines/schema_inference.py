@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +20,8 @@ _LONG_MIN: Final = -(2**63)
 _LONG_MAX: Final = 2**63 - 1
 _DECIMAL_DIGITS_MAX: Final = 38
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+]\d{2}:\d{2})", re.ASCII)
+_DISTANCE_MAX: Final = dt.timedelta(hours=18)
+"""Of a zone: Java's."""
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _TEXT: Final = "STRING"
 
@@ -48,7 +51,8 @@ def infer_schema(values: Iterable[bytes | None]) -> InferredSchema | None:
         if value is None:
             continue
         try:
-            content = json.loads(value)
+            # Of bytes it would guess UTF-16 too, which is no record that fits.
+            content = json.loads(value.decode("utf-8"))
         except (ValueError, RecursionError):
             content = None
         if isinstance(content, dict):
@@ -60,7 +64,10 @@ def infer_schema(values: Iterable[bytes | None]) -> InferredSchema | None:
     columns: dict[str, str] = {}
     taken = {name.lower() for name in (*RECORD_COLUMNS, DELETED_COLUMN)}
     for name, kind in (root.fields or {}).items():
-        if name.lower() in taken or len(columns) == COLUMNS_MAX or not name:
+        if not _is_text(name):
+            notes.append(f"the field {name!a} is left out: its name is no text that a file can have")
+            continue
+        if name.lower() in taken or len(columns) == COLUMNS_MAX:
             notes.append(f'the field "{name}" is left out: its name is taken, or there are too many')
             continue
         taken.add(name.lower())
@@ -99,8 +106,13 @@ def infer_changes(values: Iterable[bytes | None]) -> InferredChanges | None:
         wrapped += bool(rows) and is_wrapped
         for row in rows:
             _see(root, row, 0)
-    columns = tuple((name, _type(kind)) for name, kind in (root.fields or {}).items() if name)
+    columns = tuple((name, _type(kind)) for name, kind in (root.fields or {}).items() if _is_text(name))
     return InferredChanges(columns, records, wrapped * 2 > records) if columns else None
+
+
+def _is_text(name: str) -> bool:
+    """Whether a field's name can stand in a file: JSON may have halves of surrogate pairs in it, or controls."""
+    return bool(name) and not any(unicodedata.category(each) in {"Cc", "Cs"} for each in name)
 
 
 def _see(kind: _Kind, value: object, depth: int) -> None:
@@ -136,10 +148,10 @@ def _is_time(value: str) -> bool:
     if not _TIME.fullmatch(value):
         return False
     try:
-        dt.datetime.fromisoformat(value)
+        distance = dt.datetime.fromisoformat(value).utcoffset()
     except ValueError:
         return False
-    return True
+    return distance is not None and abs(distance) <= _DISTANCE_MAX
 
 
 def _type(kind: _Kind) -> str:
@@ -149,7 +161,7 @@ def _type(kind: _Kind) -> str:
         return _TEXT
     if kind.fields is not None:
         names = {name.lower() for name in kind.fields}
-        if len(names) != len(kind.fields) or "" in names:
+        if len(names) != len(kind.fields) or not all(map(_is_text, names)):
             return _TEXT
         inner = ", ".join(f"{quoted_name(name)}: {_type(each)}" for name, each in kind.fields.items())
         return f"STRUCT<{inner}>"

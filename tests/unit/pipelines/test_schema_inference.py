@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipelines.schema_inference import infer_schema
+from barnabas.pipelines.schema_inference import infer_changes, infer_schema
 from barnabas.pipelines.spark_schema import parse_schema
 
 
@@ -37,6 +37,9 @@ def inferred(*values: Any) -> str:
         (["2013-01-01"], "STRING"),
         (["2013-13-01T05:00:00Z"], "STRING"),
         (["2013-01-01T05:00:00Z", "soon"], "STRING"),
+        (["2013-01-01T05:00:00-18:00"], "TIMESTAMP"),
+        # Java's zones end there.
+        (["2013-01-01T05:00:00+18:01"], "STRING"),
         (["2013-01-01T05:00:00Z", 5], "STRING"),
         ([[1, None], [2.5], []], "ARRAY<DOUBLE>"),
         ([[]], "ARRAY<STRING>"),
@@ -46,6 +49,7 @@ def inferred(*values: Any) -> str:
         ([{"b": 1}, {}], "STRING"),
         ([{"b": 1}, [1]], "STRING"),
         ([{"b": 1, "B": 2}], "STRING"),
+        ([{"\ud800": 1}], "STRING"),
         ([float("nan")], "DOUBLE"),
     ],
 )
@@ -75,3 +79,18 @@ def test_what_is_left_out_is_told() -> None:
 @pytest.mark.parametrize("values", [[], [None], [b"5"], [b"{}"], [b'{"_key": 1}']])
 def test_nothing_is_found_in_nothing(values: list[bytes | None]) -> None:
     assert infer_schema(values) is None
+
+
+def test_names_that_no_file_can_have_are_left_out_and_told() -> None:
+    found = infer_schema([b'{"a": 1, "\\ud800": 2, "b\\u0000": 3, "": 4}', '{"u": 1}'.encode("utf-16")])
+    assert found is not None
+    assert (found.schema, found.records) == ("a BIGINT", 1)
+    assert [note.split(" is left out")[0] for note in found.notes[1:]] == [
+        "the field '\\ud800'",
+        "the field 'b\\x00'",
+        "the field ''",
+    ]
+    "\n".join(found.notes).encode()
+    changes = infer_changes([b'{"op": "c", "after": {"a": 1, "\\ud800": 2}}'])
+    assert changes is not None
+    assert changes.columns == (("a", "BIGINT"),)
