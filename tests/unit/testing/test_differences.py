@@ -12,7 +12,7 @@ from barnabas.testing.cluster_plans import PLANS
 
 ROOT = Path(__file__).parents[3]
 RECORDS = ROOT / "docs" / "decisions"
-_DIFFERS = re.compile(r"differs? from (Apache )?Kafka|Unlike Kafka|Otherwise than Kafka", re.IGNORECASE)
+_DIFFERS = re.compile(r"differs? from (Apache )?Kafka|Unlike (Kafka|ZooKeeper)|Otherwise than Kafka", re.IGNORECASE)
 _OF_NO_CLUSTER = {
     "0005": "records and compression: held to property tests and Kafka's own tools",
 }
