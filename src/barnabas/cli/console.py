@@ -241,6 +241,8 @@ def _own_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost as much as a connection
+    context.num_tickets = 0  # a connection has one request, and none is taken up again
     named = certificate if key is None else f"{certificate} and {key}"
 
     def refuse() -> str:  # it would ask at the terminal

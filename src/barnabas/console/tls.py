@@ -11,6 +11,12 @@ import ssl
 from typing import Final
 
 _READ_BYTES: Final = 64 * 1024
+_PLAIN_HTTP: Final = "HTTP_REQUEST"
+"""OpenSSL's reason where a client speaks HTTP and no TLS."""
+_TO_PLAIN_HTTP: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 41\r\n"
+    b"Connection: close\r\n\r\nthis port speaks TLS: ask by https://...\n"
+)
 
 
 class ServerTls:
@@ -20,6 +26,7 @@ class ServerTls:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._is_open = False
+        self._in_plain = b""
 
     def received(self, data: bytes) -> tuple[bytes, bytes]:
         """What the client says in these bytes, and what is to be sent to it at once. Raises ssl.SSLError for a client
@@ -35,6 +42,10 @@ class ServerTls:
                 said += piece
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass
+        except ssl.SSLError as error:
+            if error.reason == _PLAIN_HTTP:
+                self._in_plain = _TO_PLAIN_HTTP
+            raise
         return bytes(said), self.to_send()
 
     def secured(self, data: bytes) -> bytes:
@@ -46,5 +57,5 @@ class ServerTls:
         return self.to_send()
 
     def to_send(self) -> bytes:
-        """What OpenSSL has for the client."""
-        return self._outgoing.read()
+        """What OpenSSL has for the client, or what one is told that speaks no TLS."""
+        return self._in_plain or self._outgoing.read()

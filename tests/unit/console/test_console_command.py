@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 
@@ -72,6 +75,30 @@ def test_a_file_of_logins_that_cannot_be_used(tmp_path: Path, text: str | None, 
     assert said in done.errors
 
 
+def logged_in(url: str, page: str, context: ssl.SSLContext) -> str:
+    """The cookie that a login brings, by which the overview is shown."""
+    parts = urlsplit(url)
+    place = parts.hostname or "", parts.port
+
+    def connection() -> http.client.HTTPConnection:
+        if parts.scheme == "https":
+            return http.client.HTTPSConnection(*place, context=context, timeout=30)
+        return http.client.HTTPConnection(*place, timeout=30)
+
+    (token,) = re.findall(r'name="token"[^>]*value="([^"]+)"', page)
+    form = urlencode({"name": "ada", "password": "correct horse", "token": token})
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Origin": url.rstrip("/")}
+    asking = connection()
+    asking.request("POST", "/login", form, headers)
+    answer = asking.getresponse()
+    assert (answer.status, answer.headers["Location"]) == (303, "/")
+    cookie = str(answer.headers["Set-Cookie"])
+    asking = connection()
+    asking.request("GET", "/", headers={"Cookie": cookie.partition(";")[0]})
+    assert asking.getresponse().status == 200
+    return cookie
+
+
 @pytest.mark.parametrize(("address", "is_plain", "warns"), [("0.0.0.0", True, True), ("0.0.0.0", False, False)])
 def test_pages_come_by_tls_and_passwords_without_it_are_warned_of(
     tmp_path: Path, address: str, is_plain: bool, warns: bool
@@ -90,7 +117,11 @@ def test_pages_come_by_tls_and_passwords_without_it_are_warned_of(
             context = ssl.create_default_context(cafile=str(shared_authority().certificate))
             with urllib.request.urlopen(url.replace(address, "127.0.0.1"), timeout=60, context=context) as page:
                 assert page.status == 200
-                assert b"Password" in page.read()
+                shown = page.read().decode()
+                assert "Password" in shown
+            assert logged_in(url.replace(address, "127.0.0.1"), shown, context).endswith(
+                "HttpOnly; SameSite=Lax; Max-Age=43200" + ("" if is_plain else "; Secure")
+            )
         finally:
             running.terminate()
             _, errors = running.communicate(timeout=60)

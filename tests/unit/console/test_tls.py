@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import ssl
 import sys
 from collections.abc import Callable
@@ -91,8 +92,11 @@ def test_who_does_not_speak_tls_gets_no_page(
     certified: Certified, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def body(_server: HttpServer, port: int) -> None:
-        with contextlib.suppress(ConnectionError):
-            assert b"HTTP/1.1" not in await ask(port, None)
+        told = await ask(port, None)
+        assert told.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert told.endswith(
+            b"\r\nContent-Length: 41\r\nConnection: close\r\n\r\nthis port speaks TLS: ask by https://...\n"
+        )
         with contextlib.suppress(ConnectionError):
             await ask(port, None, b"\x16\x03\x01\x40\x00" + bytes(range(256)) * 20)
         with pytest.raises(ssl.SSLError):
@@ -120,6 +124,59 @@ def test_many_who_do_not_end_their_handshake_keep_nobody_out(
             writer.close()
 
     run(certified, body, loop)
+
+
+@pytest.mark.parametrize("loop", _loops())
+def test_a_handshake_and_a_request_that_drip_byte_by_byte_are_answered(
+    certified: Certified, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def body(_server: HttpServer, port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = trusting().wrap_bio(incoming, outgoing, server_hostname="localhost")
+
+        async def drip() -> None:
+            for byte in outgoing.read():
+                writer.write(bytes([byte]))
+                await asyncio.sleep(0)
+
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await drip()
+                incoming.write(await reader.read(65_536))
+        client.write(GET)
+        await drip()
+        answer = b""
+        while not answer.endswith(b"topics"):
+            incoming.write(await reader.read(65_536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                while piece := client.read(65_536):
+                    answer += piece
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+
+    run(certified, body, loop)
+
+
+@pytest.mark.parametrize("sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n"])
+def test_other_protocols_within_tls_are_no_way_in(certified: Certified, sent: bytes) -> None:
+    async def body(_server: HttpServer, port: int) -> None:
+        answer = await ask(port, trusting(), sent)
+        # A WebSocket is not offered: the request is a plain one.
+        assert answer.partition(b" ")[2][:3] == (b"200" if sent.startswith(b"GET") else b"400")
+
+    run(certified, body, asyncio.SelectorEventLoop)
+
+
+def test_nobody_may_begin_a_connection_anew_or_take_one_up_again(certified: Certified) -> None:
+    tls = _own_tls(str(certified.certificate), str(certified.key))
+    assert tls is not None
+    assert tls.options & ssl.OP_NO_RENEGOTIATION
+    assert (tls.num_tickets, tls.minimum_version) == (0, ssl.TLSVersion.TLSv1_2)
 
 
 def test_files_that_are_no_certificate_and_key_are_named(certified: Certified, tmp_path: Path) -> None:
