@@ -167,10 +167,12 @@ class PartitionWriter:
         self.written_bytes = 0
         self._is_wanted = True
         """Until what is there was counted, or nobody waits for that any more."""
+        self._torn: tuple[str, int] | None = None
+        """The last file, and from where on it is damaged."""
 
     async def recover(self, host: Host, directory: Path) -> None:
-        """Counts what is there, and cuts off what is torn: off the loop, since all is read. Raises OSError, and
-        CommandError for other damage.
+        """Counts what is there, up to the first damage: off the loop, since all is read. Raises OSError, and
+        CommandError for damage ahead of the last file.
         """
         try:
             await host.offload(OffloadKind.DISK, self._recover, directory)
@@ -184,13 +186,26 @@ class PartitionWriter:
         for segment in segments:
             for facts in self._sound_batches(segment, is_last=segment is segments[-1]):
                 self._count_batch(facts)
-            self.written_bytes += os.path.getsize(segment.path)
-        if segments:
-            self._base_offset = segments[-1].base_offset
-            self._size_bytes = os.path.getsize(segments[-1].path)
+            self._size_bytes = os.path.getsize(segment.path) if self._torn is None else self._torn[1]
+            self._base_offset = segment.base_offset
+            self.written_bytes += self._size_bytes
+
+    @property
+    def damage(self) -> str:
+        """What `recover` has found damaged, for people; "" for nothing."""
+        return "" if self._torn is None else f"{self._torn[0]} is damaged at byte {self._torn[1]}, and stays as it is: "
+
+    def cut_off_damage(self) -> None:
+        """Gives up what `recover` has found damaged, and all behind it: once it is sure that brokers still have that,
+        since nobody else may. Raises OSError.
+        """
+        if self._torn is not None:
+            path, position = self._torn
+            os.truncate(path, position)
+            self._torn = None
 
     def _sound_batches(self, segment: SegmentFile, *, is_last: bool) -> Iterator[BatchFacts]:
-        descriptor = FILES.open(segment.path, os.O_RDWR)
+        descriptor = FILES.open(segment.path, os.O_RDONLY)
         try:
             position = 0
             for found in inspect_batches(FILES, descriptor):
@@ -199,7 +214,7 @@ class PartitionWriter:
                 if isinstance(found, Damage) or found.fault is not None:
                     if not is_last:
                         raise CommandError(f"{segment.path} is damaged at byte {position}: export to another directory")
-                    os.ftruncate(descriptor, position)
+                    self._torn = segment.path, position
                     return
                 yield found
                 position = found.end_position

@@ -543,9 +543,15 @@ def _hear(future: asyncio.Future[Any]) -> None:
 
 
 def check_not_deleted(
-    starts: dict[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], *, skips_deleted: bool
+    starts: dict[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
+    *,
+    skips_deleted: bool,
+    advice: str = "add --skip-deleted to go on behind them",
 ) -> None:
-    """Raises CommandError where records of the source are gone that were to be copied; or moves the start."""
+    """Raises CommandError, with an `advice`, where records of the source are gone that were to be copied; or moves the
+    start.
+    """
     for partition, offset in starts.items():
         known = bounds[partition]
         if offset > known.end:
@@ -556,6 +562,6 @@ def check_not_deleted(
         if offset < known.start:
             gone = f"offsets {offset} to {known.start - 1} of {printable(str(partition))} were deleted"
             if not skips_deleted:
-                raise CommandError(f"{gone} before they were copied; add --skip-deleted to go on behind them")
+                raise CommandError(f"{gone} before they were copied; {advice}")
             say(f"Left out: {gone}.")
             starts[partition] = known.start

@@ -33,6 +33,7 @@ _RECORDS_PER_POLL: Final = 2_000
 _PARTITIONS_AT_ONCE: Final = 64
 """Each has a file and a batch that is being filled."""
 _SHOWN_EVERY_SECONDS: Final = 5.0
+_ANEW: Final = "export what is left to another directory"
 _COLUMNS: Final = (
     Column("Partition", "partition", is_number=True),
     Column("From", "first_offset", is_number=True),
@@ -129,7 +130,14 @@ class _Exporting:
             await writers[each].recover(self._client.host, self._plan.directory)
         starts = {each: writer.exported.next_offset for each, writer in writers.items()}
         async with Admin(self._client) as admin:
-            check_not_deleted(dict(starts), await find_bounds(admin, partitions), skips_deleted=False)
+            bounds = await find_bounds(admin, partitions)
+        for each, writer in writers.items():
+            try:
+                check_not_deleted({each: starts[each]}, bounds, skips_deleted=False, advice=_ANEW)
+            except CommandError as error:
+                raise CommandError(f"{writer.damage}{error}") from None
+        for writer in writers.values():
+            writer.cut_off_damage()
         self._consumer.assign(partitions)
         for each, offset in starts.items():
             self._consumer.seek(each, offset)
@@ -173,7 +181,7 @@ class _Exporting:
         """Goes on where it was, if the records are there: a new leader may have been behind. Raises CommandError."""
         places = {each: await self._consumer.position(each) for each in partitions}
         async with Admin(self._client) as admin:
-            check_not_deleted(dict(places), await find_bounds(admin, list(places)), skips_deleted=False)
+            check_not_deleted(dict(places), await find_bounds(admin, list(places)), skips_deleted=False, advice=_ANEW)
         for each, offset in places.items():
             self._consumer.seek(each, offset)
         await self._client.timers.sleep(_POLL_MS)

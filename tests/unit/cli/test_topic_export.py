@@ -213,6 +213,39 @@ def test_a_full_disk_ends_an_export_which_goes_on_when_there_is_room(
     assert all_of(cluster, "t") == all_of(cluster, "s")
 
 
+def test_what_is_damaged_is_cut_off_only_where_brokers_still_have_it(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_files, "_BATCH_BYTES", 300)
+    found = exported(cluster, tmp_path / "x")
+    found.is_complete = False
+    found.write(tmp_path / "x")
+    (log,) = (tmp_path / "x" / "s-0").glob("*.log")
+    whole = bytearray(log.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    log.write_bytes(whole)
+    asked(cluster, lambda client: deleted(client, 29))
+    with pytest.raises(
+        CommandError, match=r"log is damaged at byte \d+, and stays as it is: offsets \d+ to 28 .* were d"
+    ):
+        exported(cluster, tmp_path / "x")
+    assert log.read_bytes() == whole
+
+
+def test_what_is_damaged_and_still_there_is_read_again(
+    cluster: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_files, "_BATCH_BYTES", 300)
+    found = exported(cluster, tmp_path / "x")
+    found.is_complete = False
+    found.write(tmp_path / "x")
+    (log,) = (tmp_path / "x" / "s-0").glob("*.log")
+    whole = log.read_bytes()
+    log.write_bytes(whole[: len(whole) // 2] + b"\x00" * 50 + whole[len(whole) // 2 :])
+    assert {each.records for each in exported(cluster, tmp_path / "x").partitions.values()} == {30}
+    assert faults(tmp_path / "x") == 0
+
+
 @pytest.mark.parametrize("damage", ["cut off", "flipped", "removed", "longer"])
 def test_nothing_is_written_of_an_export_that_is_damaged(
     cluster: SimulatedCluster, tmp_path: Path, damage: str
