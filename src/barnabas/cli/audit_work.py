@@ -6,7 +6,6 @@ leaves nothing behind, and they end when this process does.
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import signal
@@ -30,6 +29,8 @@ _BYTES_PER_PROCESS: Final = 64 * 1024 * 1024
 _SHOWN_EVERY_SECONDS: Final = 5.0
 _LOOKED_EVERY_SECONDS: Final = 0.5
 _WAITING_PER_PROCESS: Final = 4
+_LOOKS_MAX: Final = 5
+"""How often a partition is read that brokers change all the time."""
 
 
 class _StoppedError(Exception):
@@ -91,18 +92,28 @@ def audit_all(partitions: Sequence[Audited], processes: int | None, *, compares:
 
 
 def audit_one(audited: Audited, passed: Callable[[int], None], *, compares: bool) -> PartitionAudit:
-    """A partition, in this process. What seems wrong while brokers are at work, as cleaners are, is read once more.
+    """A partition, in this process. What seems wrong while brokers are at work, as cleaners are, is read again, until
+    it is sound, or was read without their changing it; some times at most.
 
     Raises CommandError.
     """
     audit = audit_partition([each.opened() for each in audited.replicas], passed, compares=compares)
-    if not audit.findings.faults:
-        return audit
-    with contextlib.suppress(OSError):
-        now = look_again(audited)
-        if now != audited and len(now.replicas) == len(audited.replicas):
-            return audit_partition([each.opened() for each in now.replicas], lambda _bytes: None, compares=compares)
+    for _ in range(_LOOKS_MAX - 1):
+        now = _changed(audited) if audit.findings.faults else None
+        if now is None:
+            return audit
+        audited = now
+        audit = audit_partition([each.opened() for each in audited.replicas], lambda _bytes: None, compares=compares)
     return audit
+
+
+def _changed(audited: Audited) -> Audited | None:
+    """What is there now; None where it is what was read, or there is another number of replicas."""
+    try:
+        now = look_again(audited)
+    except OSError:
+        return None
+    return now if now != audited and len(now.replicas) == len(audited.replicas) else None
 
 
 def _in_processes(ordered: Sequence[Audited], count: int, progress: Progress, *, compares: bool) -> Iterator[Result]:

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas.cli.audit import command
-from barnabas.cli.audit_places import find_audited
+from barnabas.cli.audit_places import Audited, find_audited, look_again
 from barnabas.cli.audit_spark import audit_on_spark
 from barnabas.cli.audit_work import audit_one
 from barnabas.kernel.ids import Uuid
@@ -207,6 +207,27 @@ def test_what_a_cleaner_does_meanwhile_is_no_fault(brokers: list[Path]) -> None:
     partitions = find_audited(list(map(str, brokers)), ["flights"], "{}").partitions
     write_offsets(FILES, f"{brokers[0]}/cleaner-offset-checkpoint", {PARTITIONS[0]: 60})
     assert not audit_one(partitions[0], lambda _bytes: None, compares=True).findings.faults, "it is looked at again"
+
+
+@pytest.mark.parametrize(("changes", "is_sound"), [(3, True), (100, False)])
+def test_a_partition_that_changes_all_the_time_is_read_again_some_times(
+    brokers: list[Path], monkeypatch: pytest.MonkeyPatch, changes: int, is_sound: bool
+) -> None:
+    path = brokers[0] / "flights-0" / f"{0:020d}.log"
+    whole, looks = path.read_bytes(), []
+    path.write_bytes(whole[:-1] + b"\xff")
+    partitions = find_audited(list(map(str, brokers)), ["flights"], "{}").partitions
+
+    def looked(audited: Audited) -> Audited:
+        looks.append(audited)
+        if len(looks) == changes:
+            path.write_bytes(whole)
+        write_offsets(FILES, f"{brokers[0]}/replication-offset-checkpoint", {PARTITIONS[0]: 60 + len(looks)})
+        return look_again(audited)
+
+    monkeypatch.setattr("barnabas.cli.audit_work.look_again", looked)
+    audit_of = audit_one(partitions[0], lambda _bytes: None, compares=True)
+    assert (not audit_of.findings.faults, len(looks)) == (is_sound, 3 if is_sound else 4)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are found by /proc")
