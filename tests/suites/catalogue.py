@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.suites.franz_go import FranzGo
+from tests.suites.go_suites import confluent_kafka_go, franz_go
 from tests.suites.kafka_python import KafkaPython
 from tests.suites.librdkafka import Librdkafka
 from tests.suites.model import Suite
 
 SUITES: Mapping[str, Suite] = {
     "kafka-python": KafkaPython(),
-    "franz-go": FranzGo(),
+    "franz-go": franz_go(),
     "librdkafka": Librdkafka("default", {}),
     "librdkafka-noautocreate": Librdkafka("noautocreate", {}),
+    "confluent-kafka-go": confluent_kafka_go(),
 }
 
 UNOBTAINABLE: Mapping[str, str] = {

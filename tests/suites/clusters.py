@@ -34,7 +34,6 @@ OVERRIDES: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 100,
     "group.min.session.timeout.ms": 100,
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-    "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
     **RETENTION_DOES_NOT_RUN,
 }

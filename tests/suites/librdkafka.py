@@ -7,19 +7,22 @@ that want no broker are not run: they say nothing about one.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.suites.fetching import called, crate
+from tests.suites.fetching import called, crate, source_archive
 from tests.suites.model import Outcome, Result
 from tests.suites.processes import plain_environment, run_bounded
 from tests.suites.reports import DETAIL_CHARACTERS_MAX, librdkafka_state
 from tests.support.apache_kafka import TOPIC_COMMAND
-from tests.support.apache_kafka_jars import class_path
+from tests.support.apache_kafka_jars import apache_kafka_jars
 from tests.support.java import java
 
 _CRATE = "4.10.0+2.12.1"
+# Headers only, which some tests read JSON with: they come with a package of PyPI too.
+_RAPIDJSON = "1.25"
 _PROCESSES = 2
 # On a machine with two cores which others use too.
 _PATIENCE = 2
@@ -27,8 +30,8 @@ _BUILD_SECONDS_MAX = 1_500.0
 _TEST = re.compile(
     r"^    _TEST\(\s*(?P<name>\w+),(?P<rest>.*?)\),\n(?=    _TEST|\n|#|    /\*)", re.DOTALL | re.MULTILINE
 )
-_TOOLS = {"kafka-topics.sh": TOPIC_COMMAND, "kafka-acls.sh": "kafka.admin.AclCommand"}
-_NO_ENCRYPTION = ("WITH_SASL", "WITH_SSL", "WITH_CURL", "WITH_ZSTD", "ENABLE_LZ4_EXT", "RDKAFKA_BUILD_EXAMPLES")
+_TOOLS = {"kafka-topics.sh": TOPIC_COMMAND, "kafka-acls.sh": "kafka.admin.AclCommand", "kafka-run-class.sh": ""}
+_LEFT_OUT = ("WITH_SASL", "WITH_SSL", "WITH_CURL", "WITH_ZSTD", "ENABLE_LZ4_EXT", "RDKAFKA_BUILD_EXAMPLES")
 
 
 class Librdkafka:
@@ -55,7 +58,9 @@ class Librdkafka:
 
     def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
         tools = directory / "kafka"
-        _write_tools(tools / "bin")
+        _write_tools(tools)
+        tests = directory / "tests"
+        _write_java_clients(self._source() / "tests" / "java", tests, tools)
         (directory / "test.conf").write_text(
             f"metadata.broker.list={bootstrap_servers}\ntest.timeout.multiplier={_PATIENCE}\n"
         )
@@ -69,17 +74,15 @@ class Librdkafka:
             **{f"BROKER_ADDRESS_{number}": address for number, address in enumerate(bootstrap_servers.split(","), 1)},
         }
         with ThreadPoolExecutor(_PROCESSES) as threads:
-            results = threads.map(lambda name: self._run_one(name, directory, environment), names)
+            results = threads.map(lambda name: self._run_one(name, tests, directory, environment), names)
             return dict(zip(names, results, strict=True))
 
-    def _run_one(self, name: str, directory: Path, environment: Mapping[str, str]) -> Result:
-        own = directory / name
-        own.mkdir()
-        log, report = own / "output.log", own / "report.json"
+    def _run_one(self, name: str, tests: Path, directory: Path, environment: Mapping[str, str]) -> Result:
+        log, report = directory / f"{name}.log", directory / f"{name}.json"
         # -L: without tests that want no broker; -Q: fewer records where a test has both.
         status = run_bounded(
             [self._runner(), "-p1", "-L", "-Q", name],
-            own,
+            tests,
             log,
             seconds_max=self.seconds_max,
             environment={**environment, "TEST_REPORT": str(report)},
@@ -99,21 +102,26 @@ class Librdkafka:
 
     def _runner(self) -> Path:
         source = self._source()
-        build = source / "built"
+        build = source / "build"
         runner = build / "tests" / "test-runner"
         if not runner.exists():
             # Its header includes curl's whether it is built with it or not.
             stub = source / "stub" / "curl"
             stub.mkdir(parents=True, exist_ok=True)
             (stub / "curl.h").write_text("/* Built without curl. */\n")
-            without = [f"-D{option}=OFF" for option in _NO_ENCRYPTION]
-            how = ["-DRDKAFKA_BUILD_TESTS=ON", "-DRDKAFKA_BUILD_STATIC=ON", "-DCMAKE_BUILD_TYPE=Release"]
-            called(["cmake", "-S", ".", "-B", build, *how, *without, f"-DCMAKE_C_FLAGS=-I{stub.parent}"], source)
-            called(
-                ["cmake", "--build", build, "--target", "test-runner", "-j", "2"],
-                source,
-                seconds_max=_BUILD_SECONDS_MAX,
-            )
+            rapidjson = source_archive("python-rapidjson", _RAPIDJSON) / "rapidjson" / "include"
+            # Topics are named by the file of the test, as it is named to the compiler.
+            flags = f"-I{stub.parent} -fmacro-prefix-map={source / 'tests'}/= -w"
+            how: list[str | Path] = [
+                *(f"-D{option}=OFF" for option in _LEFT_OUT),
+                *(f"-D{option}=ON" for option in ("RDKAFKA_BUILD_TESTS", "RDKAFKA_BUILD_STATIC")),
+                "-DCMAKE_BUILD_TYPE=Release",
+                f"-DCMAKE_C_FLAGS={flags}",
+                f"-DCMAKE_CXX_FLAGS={flags} -DWITH_RAPIDJSON=1 -I{rapidjson}",
+            ]
+            called(["cmake", "-S", ".", "-B", build, *how], source)
+            compile_all: list[str | Path] = ["cmake", "--build", build, "--target", "test-runner", "-j", "2"]
+            called(compile_all, source, seconds_max=_BUILD_SECONDS_MAX)
         return runner
 
 
@@ -129,13 +137,22 @@ def broker_tests(source: str, scenario: str) -> list[str]:
     return found
 
 
-def _write_tools(directory: Path) -> None:
-    """Apache Kafka's command line tools that the tests call, of the same version for both clusters."""
-    directory.mkdir(parents=True)
+def _write_tools(kafka: Path) -> None:
+    """As much of an unpacked Kafka as the tests call: tools and jars of the same version for both clusters."""
+    (kafka / "bin").mkdir(parents=True)
     for name, main in _TOOLS.items():
-        tool = directory / name
-        tool.write_text(f'#!/bin/sh\nexec "{java().executable}" -Xmx256m -cp "{class_path()}" {main} "$@"\n')
+        tool = kafka / "bin" / name
+        run = f'"{java().executable}" -Xmx256m -Dlog4j.configuration=none -cp'
+        tool.write_text(f'#!/bin/sh\nexec {run} "$CLASSPATH:{apache_kafka_jars()}/*" {main} "$@"\n')
         tool.chmod(0o755)
+    (kafka / "libs").symlink_to(apache_kafka_jars())
+
+
+def _write_java_clients(source: Path, tests: Path, kafka: Path) -> None:
+    """The directory that tests are run in, with the programs in Java that two of them start, compiled."""
+    shutil.copytree(source, tests / "java")
+    (tests / "Makefile").write_text(".PHONY: java\njava:\n\t@$(MAKE) -s -C java\n")
+    called(["make", "-s", "java"], tests, environment={"KAFKA_PATH": str(kafka)})
 
 
 def _plain(text: str) -> str:

@@ -115,8 +115,8 @@ def reason_to_exclude(name: str, excluded: Mapping[str, str]) -> str | None:
 
 
 def stale_exclusions(names: Sequence[str], excluded: Mapping[str, str]) -> list[str]:
-    """The patterns that are the name of no test."""
-    return [pattern for pattern in excluded if not fnmatch.filter(names, pattern)]
+    """The patterns that are the name of no test. Of tests below others (`a/b`) there is no list."""
+    return [pattern for pattern in excluded if "/" not in pattern and not fnmatch.filter(names, pattern)]
 
 
 def complete(names: Sequence[str], results: Mapping[str, Result]) -> dict[str, Result]:

@@ -42,13 +42,14 @@ def run_suite(suite: Suite, work: Path, only: Sequence[str]) -> SuiteOutcome:
     wanted = [name for name in names if reason_to_exclude(name, suite.excluded) is None and (not only or name in only)]
     kafkas = _on_cluster(KAFKAS, suite, work, wanted)
     ours = _on_cluster(OURS, suite, work, wanted)
-    both = [name for name in kafkas if name in ours]
+    # Subtests have no other list than what was run.
+    names_run = dict.fromkeys([*kafkas, *ours])
     return SuiteOutcome(
         suite.name,
         suite.version,
         suite.source,
-        {name: ours[name] for name in both},
-        {name: kafkas[name] for name in both},
+        complete(list(names_run), ours),
+        complete(list(names_run), kafkas),
         suite.excluded,
         len(names) - len(wanted) if not only else 0,
     )
