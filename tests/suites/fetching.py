@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -79,6 +80,20 @@ def crate(name: str, version: str) -> Path:
         called(["cargo", "vendor", "--quiet", "vendored"], Path(work))
         (Path(work) / "vendored" / name).rename(target)
     return target
+
+
+def npm_package(name: str, version: str, beside: Mapping[str, str]) -> Path:
+    """A package of npm as installed, with its tests if it has some, and the packages at their versions `beside` it."""
+    target = SUITES_DIRECTORY / f"{name}-{version}"
+    if not target.exists():
+        SUITES_DIRECTORY.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=SUITES_DIRECTORY, prefix="fetching-") as work:
+            wanted = {"private": True, "dependencies": {name: version, **beside}}
+            (Path(work) / "package.json").write_text(json.dumps(wanted))
+            called(["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], Path(work))
+            Path(work).rename(target)
+            Path(work).mkdir()
+    return target / "node_modules" / name
 
 
 def go_module(module: str, version: str, packages: Sequence[str]) -> Path:

@@ -102,8 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             place.mkdir()
             try:
                 outcome = run_suite(SUITES[name], place, chosen.test)
-            except SuiteUnusable as error:
-                wrong.append(f"{name}: {error}")
+            except (SuiteUnusable, OSError, RuntimeError, AssertionError) as error:
+                # A suite or a cluster that cannot be started is no reason not to run the others.
+                wrong.append(f"{name}: {type(error).__name__}: {error}")
                 continue
             outcomes.append(outcome)
             wrong += wrong_with(outcome)
