@@ -5,12 +5,13 @@ It imports next to nothing itself, so that Ctrl-C while the rest is imported end
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
 
 _INTERRUPTED = 130
-_OBJECTS_PER_COLLECTION = 10_000
+_OBJECTS_PER_COLLECTION = 50_000
 """Importing makes some 100,000 that stay; to look through them again and again takes a twentieth of a short command."""
 
 
@@ -18,6 +19,9 @@ def run() -> None:
     """Runs the command that the arguments name, and exits with its status."""
     try:
         fill_closed_descriptors()
+        # At its end Python looks for cycles among all that there is, a tenth of a short command. What is still held by
+        # then has nothing to tidy up; registered first, this comes after whatever else is to be done at the end.
+        atexit.register(gc.freeze)
         gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
         from barnabas.cli.main import main
 

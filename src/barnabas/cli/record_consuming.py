@@ -21,6 +21,8 @@ from barnabas.wire.topics import TopicPartition
 
 RECORDS_PER_POLL_MAX: Final = 10_000
 POLL_MS: Final = 250.0
+JOINING_POLL_MS: Final = 20.0
+"""While a group gives partitions, of which there may be nothing to read: no records end such a poll."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,10 @@ class _Reading:
         return True
 
     async def _poll(self, records_max: int) -> list[Any]:
-        timeout_ms = POLL_MS if self._plan.timeout_seconds is None else min(POLL_MS, self._plan.timeout_seconds * 1_000)
+        is_joining = self._plan.until_end and self._plan.is_subscribed and not self._consumer.is_stable
+        timeout_ms = JOINING_POLL_MS if is_joining else POLL_MS
+        if self._plan.timeout_seconds is not None:
+            timeout_ms = min(timeout_ms, self._plan.timeout_seconds * 1_000)
         try:
             return await self._format.poll(self._consumer, timeout_ms, records_max)
         except ClientError as error:

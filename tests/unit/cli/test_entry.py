@@ -98,6 +98,18 @@ def test_ctrl_c_ends_a_command_with_130_however_soon_it_comes() -> None:
     assert ended > 3
 
 
+def test_at_the_end_nothing_is_left_for_the_collector_to_look_at() -> None:
+    code = (
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count() > 10_000, len(gc.get_objects()) < 10_000))\n"
+        "from barnabas.cli.entry import run\n"
+        "sys.argv[1:] = ['--help']\n"
+        "run()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith("True True\n")
+
+
 def test_what_commands_import_makes_no_message_that_few_of_them_need() -> None:
     code = (
         "import barnabas.cli.topic, barnabas.cli.group, barnabas.cli.controller\n"

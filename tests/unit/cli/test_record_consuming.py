@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -126,6 +126,29 @@ def test_stops_at_the_ends_and_leaves_what_came_later(run: Run, pipe: tuple[int,
     assert read(run, consumer, plan, pipe) == (True, b"0/8\n0/9\n1/9\n")
     assert consumer.positions == {ZERO: 10, ONE: 10}
     assert consumer.done[-2:] == [("seek", ZERO, 10), ("pause", ZERO)]
+
+
+def test_ends_soon_after_the_group_has_given_partitions_without_records(run: Run, pipe: tuple[int, int]) -> None:
+    class Joining(ScriptedConsumer):
+        timeouts_ms: ClassVar[list[float]] = []
+
+        @property
+        def is_stable(self) -> bool:
+            return len(self.timeouts_ms) == 3
+
+        def subscribe(self, *_: object) -> None:
+            self.assign([ZERO])
+
+        async def poll(self, timeout_ms: float, records_max: int) -> list[ConsumerRecord]:
+            self.timeouts_ms.append(timeout_ms)
+            self.seek(ZERO, 10)
+            return await super().poll(timeout_ms, records_max)
+
+    consumer = Joining([])
+    plan = Plan(topics=("flights",), group="g", until_end=True)
+    assert read(run, consumer, plan, pipe) == (True, b"")
+    assert len(consumer.timeouts_ms) == 3
+    assert max(consumer.timeouts_ms) <= 20
 
 
 def test_leaves_a_partition_that_the_group_gave_since_the_start(run: Run, pipe: tuple[int, int]) -> None:
