@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from barnabas.client.cluster import Cluster, let_go
@@ -38,7 +38,11 @@ _ATTEMPTS_PER_REFRESH_MAX: Final = 10
 
 
 class Metadata:
-    """Refreshes `cluster` when it is old or somebody has found it wrong; one request at a time, with pauses between."""
+    """Refreshes `cluster` when it is old or somebody has found it wrong; one request at a time, with pauses between.
+
+    What the last request did not ask for, a topic that is used for the first time, is asked for without a pause, as
+    Kafka's clients do.
+    """
 
     def __init__(
         self, host: Host, timers: Timers, connections: Connections, settings: ClientSettings, logger: logging.Logger
@@ -55,6 +59,8 @@ class Metadata:
         self._topics: dict[str, float] = {}
         self._everything_wanted = 0
         self._wanted = asyncio.Event()
+        self._asked_for_more = asyncio.Event()
+        """Somebody wants a topic that the last request had not."""
         self._waiting: list[asyncio.Future[None]] = []
         """For the next refresh."""
         self._being_answered: list[asyncio.Future[None]] = []
@@ -94,13 +100,13 @@ class Metadata:
         now = self._host.loop.time()
         for topic in topics:
             if topic not in self._topics and not self._everything_wanted:
-                self._wanted.set()
+                self._want_more()
             self._topics[topic] = now
 
     def use_all(self) -> Callable[[], None]:
         """All topics are to be known, until what this returns is called."""
         self._everything_wanted += 1
-        self._wanted.set()
+        self._want_more()
         return self._stop_using_all
 
     def request_update(self) -> None:
@@ -132,6 +138,15 @@ class Metadata:
             error = info.error if info is not None and info.error is not ErrorCode.NONE else None
             await self.refreshed(retry, KafkaError(error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}"))
 
+    async def asked_for(self, topics: Collection[str], retry: Retry) -> None:
+        """Uses these topics, and returns once a broker has been asked for each of them, whatever it says. Raises
+        ClientTimeoutError.
+        """
+        self.use(*topics)
+        new = [topic for topic in topics if topic not in self.cluster.topics]
+        if new:
+            await self.refreshed(retry, KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"topic {new[0]} is not known now"))
+
     async def refreshed(self, retry: Retry, reason: Exception) -> None:
         """Waits for a refresh within what is left of `retry`; `reason` is what a time-out tells."""
         try:
@@ -157,6 +172,7 @@ class Metadata:
         while True:
             await self._due()
             self._wanted.clear()
+            self._asked_for_more.clear()
             self._being_answered, self._waiting = self._waiting, []
             try:
                 await self._refresh()
@@ -178,13 +194,17 @@ class Metadata:
             for future in answered:
                 if not future.done():
                     future.set_result(None)
-            await self._timers.sleep(self._settings.retry_backoff_ms)
+            await self._within(self._settings.retry_backoff_ms, self._asked_for_more)
 
     async def _due(self) -> None:
         """Returns when somebody wants a refresh, or what is known has become old."""
-        timer = self._timers.call_after(self._settings.metadata_max_age_ms, self._wanted.set)
+        await self._within(self._settings.metadata_max_age_ms, self._wanted)
+
+    async def _within(self, limit_ms: float, event: asyncio.Event) -> None:
+        """Sets the event after so long, unless somebody else has; returns then."""
+        timer = self._timers.call_after(limit_ms, event.set)
         try:
-            await self._wanted.wait()
+            await event.wait()
         finally:
             timer.cancel()
 
@@ -270,6 +290,10 @@ class Metadata:
     def _forget_idle_topics(self) -> None:
         oldest = self._host.loop.time() - self._settings.metadata_idle_ms_max / 1_000
         self._topics = {topic: used_at for topic, used_at in self._topics.items() if used_at >= oldest}
+
+    def _want_more(self) -> None:
+        self._wanted.set()
+        self._asked_for_more.set()
 
     def _stop_using_all(self) -> None:
         self._everything_wanted -= 1

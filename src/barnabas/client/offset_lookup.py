@@ -123,7 +123,7 @@ class OffsetLookup:
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Like `offsets`, repeated until all are known. Raises ClientTimeoutError, KafkaError for what stays wrong."""
         retry = self._client.retry("looking up offsets", timeout_ms)
-        self._client.metadata.use(*{partition.topic for partition in timestamps_ms})
+        await self._client.metadata.asked_for({partition.topic for partition in timestamps_ms}, retry)
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
         missing = dict(timestamps_ms)
         while True:

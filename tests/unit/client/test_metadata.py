@@ -10,10 +10,12 @@ import pytest
 
 from barnabas.client.client import Client
 from barnabas.client.cluster import STEP_PARTITIONS, BrokerNode
+from barnabas.client.connections import METADATA_LANE
 from barnabas.client.errors import ClientClosedError
+from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.settings import ClientSettings
 from barnabas.kernel.host import Host
-from barnabas.wire.messages import MetadataResponse
+from barnabas.wire.messages import ListOffsetsResponse, MetadataResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import cluster_of, simulated, turns
 
@@ -66,6 +68,15 @@ def client_of(host: Host, answers: dict[str, list[Any]]) -> Client:
     client = Client(host, ClientSettings(bootstrap_servers=("bootstrap:1",)), logging.getLogger("metadata"))
     client.connections = client.metadata._connections = ScriptedConnections(answers)  # type: ignore[assignment]
     return client
+
+
+def answer_with(*topics: str) -> MetadataResponse:
+    """Of one broker, which leads the partition of each topic."""
+    partition = MetadataResponse.MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=0)
+    return MetadataResponse(
+        brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host="broker-1", port=9092)],
+        topics=[MetadataResponse.MetadataResponseTopic(name=topic, partitions=[partition]) for topic in topics],
+    )
 
 
 def test_who_waits_for_a_refresh_that_is_on_its_way_hears_of_the_end() -> None:
@@ -154,6 +165,43 @@ def test_a_leader_that_is_told_of_while_a_large_answer_is_taken_in_is_not_forgot
         await updating
         assert metadata.cluster.leader(told) == (BrokerNode(2, "broker-2", 9092), 4)
         assert metadata.cluster.leader(other) == (BrokerNode(1, "broker-1", 9092), 3)
+        await client.close()
+
+    simulated(main)
+
+
+def test_a_topic_that_is_used_for_the_first_time_is_asked_for_without_a_pause() -> None:
+    async def main(host: Host) -> None:
+        client = client_of(host, {"bootstrap:1": [answer_with()], "broker-1:9092": [answer_with(), answer_with()]})
+        await client.start(10_000)
+        began = host.loop.time()
+        client.metadata.use("new")
+        await client.metadata.update()
+        assert host.loop.time() - began < 0.01
+        client.metadata.use("new")
+        await client.metadata.update()
+        assert host.loop.time() - began >= client.settings.retry_backoff_ms / 1_000
+        await client.close()
+
+    simulated(main)
+
+
+def test_offsets_of_a_topic_that_nobody_has_asked_for_are_found_without_a_pause() -> None:
+    async def main(host: Host) -> None:
+        first, second = answer_with(), answer_with("new")
+        client = client_of(host, {"bootstrap:1": [first], "broker-1:9092": [second]})
+        await client.start(10_000)
+        began = host.loop.time()
+
+        async def ask(*_: Any) -> Any:
+            partition = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=5)
+            topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="new", partitions=[partition])
+            return ListOffsetsResponse(topics=[topic])
+
+        client.ask = ask  # type: ignore[method-assign]
+        found = await OffsetLookup(client, METADATA_LANE).offsets_surely({TopicPartition("new", 0): -1})
+        assert found[TopicPartition("new", 0)].offset == 5
+        assert host.loop.time() - began < 0.01
         await client.close()
 
     simulated(main)
