@@ -16,7 +16,9 @@ PAGE = ROOT / "docs" / "api.md"
 SOURCE = ROOT / "src" / "barnabas"
 
 PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("Settings", "client/settings.py", ("ClientSettings", "ProducerSettings", "ConsumerSettings", "OffsetReset")),
+    ("Settings", "client/settings.py", ("ClientSettings",)),
+    ("Settings of producers", "client/producer_settings.py", ("ProducerSettings",)),
+    ("Settings of consumers", "client/consumer_settings.py", ("ConsumerSettings", "OffsetReset")),
     ("Logins", "sasl/mechanisms.py", ("Login",)),
     ("Client", "client/client.py", ("Client",)),
     ("Producer", "client/producer.py", ("Producer",)),
@@ -36,23 +38,31 @@ PUBLIC: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Administration",
         "client/admin.py",
-        ("Admin", "NewTopic"),
+        ("Admin",),
     ),
+    ("Administration: new topics", "client/new_topics.py", ("NewTopic",)),
     (
         "Administration: configurations",
         "client/config_admin.py",
-        ("ConfigAdmin", "ConfigEntry", "ConfigSynonym", "ResourceType", "ConfigOperation"),
+        ("ConfigAdmin", "ResourceType", "ConfigOperation"),
     ),
+    ("Administration: what configurations are", "client/config_entries.py", ("ConfigEntry", "ConfigSynonym")),
     (
         "Administration: groups",
         "client/group_admin.py",
-        ("GroupAdmin", "GroupListing", "GroupDescription", "GroupMemberDescription"),
+        ("GroupAdmin",),
+    ),
+    (
+        "Administration: what groups are",
+        "client/groups.py",
+        ("GroupListing", "GroupDescription", "GroupMemberDescription"),
     ),
     (
         "Administration: quotas",
         "client/quota_admin.py",
-        ("QuotaAdmin", "ClientQuotas"),
+        ("QuotaAdmin",),
     ),
+    ("Administration: what quotas are", "client/quotas_of_clients.py", ("ClientQuotas",)),
     (
         "Administration: ACLs",
         "client/acl_admin.py",

@@ -6,10 +6,14 @@ import contextlib
 import errno
 import importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
+
+from barnabas import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _INTERRUPTED = 130
 
@@ -152,6 +156,8 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands as `--help` has them."""
+        from click.shell_completion import CompletionItem
+
         matching = [name for name in sorted(COMMANDS) if name.startswith(incomplete)]
         # A command's own completions are those of its options.
         return [
@@ -183,6 +189,6 @@ def _ending_clearly() -> Iterator[None]:
 
 
 @click.command(name="barnabas", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="barnabas")
+@click.version_option(__version__)
 def main() -> None:
     """Barnabas: Apache Kafka's ZooKeeper-era system in Python."""

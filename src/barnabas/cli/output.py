@@ -9,7 +9,6 @@ escaped, so that no name of a topic or a client can play with a terminal.
 from __future__ import annotations
 
 import enum
-import json
 import os
 import re
 import sys
@@ -75,6 +74,8 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], as_
 
 def print_json(document: Any) -> None:
     """One JSON document in one line."""
+    import json
+
     click.echo(json.dumps(document, separators=(",", ":")))
 
 

@@ -8,18 +8,14 @@ first error of one of them is raised as KafkaError, with its name in the detail;
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from barnabas.client.admin_calls import broker_ms
 from barnabas.client.cluster import Cluster
-from barnabas.client.config_admin import ConfigAdmin, ConfigEntry, ConfigOperation, ConfigSynonym, ResourceType
-from barnabas.client.elections import elect_codes, elect_request, elected
-from barnabas.client.group_admin import GroupAdmin, GroupDescription, GroupListing, GroupMemberDescription
-from barnabas.client.offset_lookup import OffsetLookup
-from barnabas.client.quota_admin import ClientQuotas, QuotaAdmin
-from barnabas.client.reassignments import PartitionReassignment, alter_codes, alter_request, list_request, listed
-from barnabas.client.records import OffsetAndTimestamp
+from barnabas.client.config_admin import ConfigAdmin, ConfigOperation, ResourceType
+from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.quota_admin import QuotaAdmin
+from barnabas.kernel.later import attributes_later
 from barnabas.kernel.turns import in_turns
 from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
@@ -27,8 +23,24 @@ from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.topics import ElectionType, TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.client.client import Client
     from barnabas.client.cluster import BrokerNode, TopicInfo
+    from barnabas.client.config_entries import ConfigEntry, ConfigSynonym
+    from barnabas.client.groups import GroupDescription, GroupListing, GroupMemberDescription
+    from barnabas.client.new_topics import NewTopic
+    from barnabas.client.quotas_of_clients import ClientQuotas
+    from barnabas.client.reassignments import PartitionReassignment
+    from barnabas.client.records import OffsetAndTimestamp
+else:
+    # What calls are given and return is loaded with the first of them: most commands make one or two kinds of calls.
+    __getattr__ = attributes_later(
+        {
+            "barnabas.client.config_entries": ("ConfigEntry", "ConfigSynonym"),
+            "barnabas.client.groups": ("GroupDescription", "GroupListing", "GroupMemberDescription"),
+            "barnabas.client.new_topics": ("NewTopic",),
+            "barnabas.client.quotas_of_clients": ("ClientQuotas",),
+        },
+        globals(),
+    )
 
 __all__ = (
     "Admin",
@@ -44,23 +56,8 @@ __all__ = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to be created; -1 is the brokers' default. `assignment` has the replicas of each partition instead."""
-
-    name: str
-    partitions: int = -1
-    replication_factor: int = -1
-    configs: Mapping[str, str] = field(default_factory=dict)
-    assignment: Mapping[int, Sequence[int]] | None = None
-
-
 class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
     """Calls of an administrator, with those about configurations and groups; use it as a context, or `close` it."""
-
-    def __init__(self, client: Client) -> None:
-        super().__init__(client)
-        self._lookup = OffsetLookup(client, self._lane)
 
     # Topics.
 
@@ -130,6 +127,8 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
         """Begins to move partitions to these brokers, the preferred leader first; None ends a move. Raises
         NO_REASSIGNMENT_IN_PROGRESS also if an earlier attempt of this call has ended it and the answer was lost.
         """
+        from barnabas.client.reassignments import alter_codes, alter_request
+
         wanted = dict(targets)
         await self._at_controller(
             "reassigning partitions", lambda broker_ms: alter_request(wanted, broker_ms), alter_codes, timeout_ms
@@ -139,6 +138,8 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
         self, partitions: Iterable[TopicPartition] | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved: of those given, or of all with None."""
+        from barnabas.client.reassignments import list_request, listed
+
         wanted = None if partitions is None else list(partitions)
 
         def codes(response: Any) -> list[tuple[str, int, str | None]]:
@@ -159,6 +160,8 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
         """Elects leaders. Returns None for a partition that has another leader now, else why not, such as
         ELECTION_NOT_NEEDED. For all partitions (None) it leaves out those that had their leader before.
         """
+        from barnabas.client.elections import elect_codes, elect_request, elected
+
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
 
         def build(broker_ms: int) -> Any:
@@ -207,7 +210,9 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """For each partition the first record that is not older; -1 is the end, -2 the start, -3 the newest time."""
-        return await self._lookup.offsets_surely(timestamps_ms, timeout_ms)
+        from barnabas.client.offset_lookup import OffsetLookup
+
+        return await OffsetLookup(self._client, self._lane).offsets_surely(timestamps_ms, timeout_ms)
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.admin_calls import AdminCalls
@@ -13,6 +12,7 @@ from barnabas.wire.errors import ErrorCode, raise_for_code
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
+    from barnabas.client.config_entries import ConfigEntry
 
 Result = TypeVar("Result")
 
@@ -34,28 +34,6 @@ class ConfigOperation(enum.IntEnum):
     DELETE = 1
     APPEND = 2
     SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
-    """A place and a name that could set a configuration; `value` is None where it is secret or unset."""
-
-    name: str
-    value: str | None
-    source: int
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """One configuration of a resource; `source` is the protocol's number, `value` None where it is secret or unset."""
-
-    name: str
-    value: str | None
-    source: int
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: tuple[ConfigSynonym, ...] = ()
-    """All places that could set it, the strongest first; only where it was asked for."""
 
 
 class ConfigAdmin(AdminCalls):
@@ -189,6 +167,8 @@ class ConfigAdmin(AdminCalls):
 
 
 def _entries(result: Any) -> dict[str, ConfigEntry]:
+    from barnabas.client.config_entries import ConfigEntry, ConfigSynonym
+
     return {
         entry.name: ConfigEntry(
             entry.name,

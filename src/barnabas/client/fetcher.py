@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.fetch_session import SESSION_ERRORS, FetchSession, FetchTarget
 from barnabas.client.fetched import FetchedRecords
-from barnabas.client.settings import IsolationLevel
+from barnabas.client.isolation import IsolationLevel
 from barnabas.client.versions import VERSIONS
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode, KafkaError

@@ -6,52 +6,17 @@ Few commands ask about groups, so what only that needs is loaded when somebody d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from barnabas.client.admin_calls import AdminCalls
-from barnabas.client.records import OffsetAndMetadata
 from barnabas.wire import messages
 from barnabas.wire.errors import raise_for_code
-from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.group_coordinator import GroupCoordinator
-
-
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    """A group that some broker coordinates."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    type: str
-    """`classic`, or `consumer` (KIP-848); empty where brokers tell none."""
-    coordinator_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMemberDescription:
-    """A member and what it is assigned."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group and its members."""
-
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[GroupMemberDescription, ...]
-    coordinator_id: int
+    from barnabas.client.groups import GroupDescription, GroupListing
+    from barnabas.client.records import OffsetAndMetadata
+    from barnabas.wire.topics import TopicPartition
 
 
 class GroupAdmin(AdminCalls):
@@ -61,6 +26,8 @@ class GroupAdmin(AdminCalls):
         self, states: Iterable[str] = (), timeout_ms: float | None = None
     ) -> tuple[GroupListing, ...]:
         """All groups of all brokers, or those in certain states."""
+        from barnabas.client.groups import GroupListing
+
         request = messages.ListGroupsRequest(states_filter=list(states))
 
         async def attempt(attempt_ms: float) -> tuple[GroupListing, ...]:
@@ -78,7 +45,7 @@ class GroupAdmin(AdminCalls):
 
     async def describe_group(self, group_id: str, timeout_ms: float | None = None) -> GroupDescription:
         """A group and its members; one that does not exist is in state Dead."""
-
+        from barnabas.client.groups import GroupDescription, GroupMemberDescription
         from barnabas.client.subscription_bytes import read_assignment
 
         async def ask(coordinator: GroupCoordinator, attempt_ms: float) -> GroupDescription:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barnabas.client.isolation import IsolationLevel
 from barnabas.client.records import OffsetAndTimestamp
 from barnabas.client.retrying import is_retriable
-from barnabas.client.settings import IsolationLevel
 from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import CONSUMER_ID

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.admin_calls import AdminCalls
@@ -12,18 +11,10 @@ from barnabas.wire.errors import raise_for_code
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
+    from barnabas.client.quotas_of_clients import ClientQuotas
 
 _EXACT, _DEFAULT = 0, 1
 QUOTA_ENTITY_TYPES: Final = ("user", "client-id", "ip")
-
-
-@dataclass(frozen=True, slots=True)
-class ClientQuotas:
-    """The quotas of one entity: its names by type (`user`, `client-id`, `ip`; None is the default of the type), and the
-    values by the names of the quotas."""
-
-    entity: Mapping[str, str | None]
-    values: Mapping[str, float]
 
 
 class QuotaAdmin(AdminCalls):
@@ -34,6 +25,8 @@ class QuotaAdmin(AdminCalls):
     ) -> list[ClientQuotas]:
         """All quotas that are set, or those of entities that have these names among theirs (None is the default), in
         the order of their names."""
+        from barnabas.client.quotas_of_clients import ClientQuotas
+
         components = [
             messages.DescribeClientQuotasRequest.ComponentData(
                 entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name

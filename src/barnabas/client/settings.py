@@ -1,38 +1,56 @@
-"""What can be set, under names close to those of Kafka's client configs, with Kafka's defaults."""
+"""What can be set, under names close to those of Kafka's client configs, with Kafka's defaults.
+
+What is set of producers and of consumers is in modules of their own, loaded when it is first asked for here: a command
+that only asks needs neither.
+"""
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from barnabas.client.assignors import RANGE, Assignor
+from barnabas.kernel.later import attributes_later
 from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
-from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 
 if TYPE_CHECKING:
     import ssl
 
+    from barnabas.client.consumer_settings import ConsumerSettings, OffsetReset
+    from barnabas.client.isolation import IsolationLevel
+    from barnabas.client.producer_settings import (
+        BUFFER_BYTES_DEFAULT,
+        IDEMPOTENT_IN_FLIGHT_MAX,
+        REQUEST_BYTES_DEFAULT,
+        ProducerSettings,
+    )
     from barnabas.sasl.mechanisms import AnyLogin
+else:
+    __getattr__ = attributes_later(
+        {
+            "barnabas.client.consumer_settings": ("ConsumerSettings", "OffsetReset"),
+            "barnabas.client.isolation": ("IsolationLevel",),
+            "barnabas.client.producer_settings": (
+                "BUFFER_BYTES_DEFAULT",
+                "IDEMPOTENT_IN_FLIGHT_MAX",
+                "REQUEST_BYTES_DEFAULT",
+                "ProducerSettings",
+            ),
+        },
+        globals(),
+    )
 
-REQUEST_BYTES_DEFAULT: Final = 1024 * 1024
-BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
-
-
-class OffsetReset(enum.Enum):
-    """Where to begin where there is no position (`auto.offset.reset`)."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    NONE = "none"
-
-
-class IsolationLevel(enum.IntEnum):
-    """Which records a consumer sees (`isolation.level`); the value is that of the protocol."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
+__all__ = (
+    "BUFFER_BYTES_DEFAULT",
+    "IDEMPOTENT_IN_FLIGHT_MAX",
+    "REQUEST_BYTES_DEFAULT",
+    "ClientSettings",
+    "ConsumerSettings",
+    "IsolationLevel",
+    "OffsetReset",
+    "ProducerSettings",
+    "split_address",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,97 +92,6 @@ class ClientSettings:
             "metadata_max_age_ms",
             "response_bytes_max",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings:
-    """How a producer sends."""
-
-    acks: int = -1
-    """-1: when every replica in sync has it; 1: when the leader has it; 0: nobody tells."""
-    idempotent: bool = True
-    """Each record exactly once and in order, as long as the producer lives (KIP-98); needs `acks` -1."""
-    batch_bytes: int = 16 * 1024
-    linger_ms: float = 0
-    compression: Compression = NO_COMPRESSION
-    in_flight_max: int = 5
-    """Produce requests per broker that wait for their answers; 5 at most when idempotent. Otherwise a partition has one
-    batch on its way at a time, so that none overtakes another that has to be sent again."""
-    request_bytes_max: int = REQUEST_BYTES_DEFAULT
-    """The largest request, and so the largest record, before compression (`max.request.size`). The topic has a limit of
-    its own for what is left after it (`max.message.bytes`).
-    """
-    buffer_bytes_max: int = BUFFER_BYTES_DEFAULT
-    """What may wait to be sent or acknowledged (`buffer.memory`)."""
-    max_block_ms: int = 60_000
-    """How long `send` waits for room, and for a topic to be known."""
-    delivery_timeout_ms: int = 120_000
-    """From `send` to success or failure."""
-
-    def __post_init__(self) -> None:
-        if self.acks not in (-1, 0, 1):
-            raise ValueError(f"acks is {self.acks}: it must be -1, 0 or 1")
-        if self.idempotent and self.acks != -1:
-            raise ValueError(f"an idempotent producer needs acks=-1, not {self.acks}; or set idempotent=False")
-        if self.idempotent and self.in_flight_max > IDEMPOTENT_IN_FLIGHT_MAX:
-            raise ValueError(
-                f"in_flight_max is {self.in_flight_max}: brokers remember the last {IDEMPOTENT_IN_FLIGHT_MAX} batches "
-                "of an idempotent producer, so it must not be more"
-            )
-        check_positive(
-            self, "batch_bytes", "in_flight_max", "request_bytes_max", "buffer_bytes_max", "delivery_timeout_ms"
-        )
-
-
-IDEMPOTENT_IN_FLIGHT_MAX = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """How a consumer reads, and how it is a member of its group."""
-
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    """The name of a static member (KIP-345)."""
-    assignors: tuple[Assignor, ...] = (RANGE,)
-    """The best first; the group uses one that all members have. They must be all eager or all cooperative."""
-    offset_reset: OffsetReset = OffsetReset.LATEST
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    fetch_bytes_min: int = 1
-    fetch_bytes_max: int = 50 * 1024 * 1024
-    fetch_wait_ms: int = 500
-    partition_bytes_max: int = 1024 * 1024
-    poll_records_max: int = 500
-    checks_crcs: bool = True
-    rack_id: str = ""
-    """Where a replica near this consumer may be (KIP-392)."""
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    poll_interval_ms_max: int = 300_000
-    """A member that does not poll for so long leaves its group; also the time for a rebalance."""
-    auto_commit: bool = True
-    auto_commit_interval_ms: int = 5_000
-
-    def __post_init__(self) -> None:
-        check_positive(
-            self,
-            "fetch_bytes_max",
-            "partition_bytes_max",
-            "poll_records_max",
-            "session_timeout_ms",
-            "heartbeat_interval_ms",
-            "poll_interval_ms_max",
-            "auto_commit_interval_ms",
-        )
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise ValueError(
-                f"heartbeat_interval_ms ({self.heartbeat_interval_ms}) must be less than session_timeout_ms "
-                f"({self.session_timeout_ms}); a third of it is usual"
-            )
-        if not self.assignors:
-            raise ValueError("assignors is empty: a member of a group needs at least one")
-        if len({assignor.is_cooperative for assignor in self.assignors}) > 1:
-            raise ValueError("assignors must be all eager or all cooperative")
 
 
 def split_address(server: str) -> tuple[str, int]:

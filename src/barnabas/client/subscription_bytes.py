@@ -6,12 +6,14 @@ The formats are those of Apache Kafka's consumers, so that members of both kinds
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from barnabas.client.assignors import MemberSubscription
 from barnabas.wire import codec, messages
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.assignors import MemberSubscription
 
 PROTOCOL_TYPE: Final = "consumer"
 _VERSION: Final = 3
@@ -34,6 +36,8 @@ def write_subscription(subscription: MemberSubscription, rack_id: str | None = N
 
 def read_subscription(metadata: Buffer, group_instance_id: str | None) -> MemberSubscription:
     """What a member says. Raises ProtocolError for bytes that are no subscription."""
+    from barnabas.client.assignors import MemberSubscription
+
     _, message = codec.decode_prefixed(messages.ConsumerProtocolSubscription, metadata)
     owned = tuple(
         TopicPartition(topic.topic, number) for topic in message.owned_partitions for number in topic.partitions

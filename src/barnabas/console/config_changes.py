@@ -14,7 +14,7 @@ from barnabas.console.configs import BROKER, BROKERS, SOURCES, TOPIC
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
-    from barnabas.client.config_admin import ConfigEntry
+    from barnabas.client.config_entries import ConfigEntry
 
 TRIAL_MS_MAX: Final = 5_000
 """How long a broker may look at a change before it is confirmed."""

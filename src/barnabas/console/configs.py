@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar
 
 from barnabas.client.admin import Admin
-from barnabas.client.config_admin import ConfigEntry, ResourceType
+from barnabas.client.config_admin import ResourceType
+from barnabas.client.config_entries import ConfigEntry
 from barnabas.console.question import SHARE, failure
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.group_admin import GroupMemberDescription
+from barnabas.client.groups import GroupMemberDescription
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.subscription_bytes import read_assignment
 from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError

@@ -15,7 +15,7 @@ from barnabas.cli import connection
 from barnabas.client import admin, broker_views
 from barnabas.client.admin import ConfigEntry, ConfigOperation, GroupDescription, GroupListing, NewTopic, ResourceType
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
-from barnabas.client.quota_admin import ClientQuotas
+from barnabas.client.quotas_of_clients import ClientQuotas
 from barnabas.client.reassignments import PartitionReassignment
 from barnabas.client.records import OffsetAndMetadata, OffsetAndTimestamp
 from barnabas.wire.errors import ErrorCode, KafkaError

@@ -110,6 +110,69 @@ def test_at_the_end_nothing_is_left_for_the_collector_to_look_at() -> None:
     assert ran.stdout.endswith("True True\n")
 
 
+ASKS = ("barnabas.client.client", "barnabas.kernel.real_host")
+USED: dict[str, tuple[str, ...]] = {
+    "--help": (),
+    "topic list": ("barnabas.cli.topic", "barnabas.client.admin", *ASKS),
+    "group list": ("barnabas.cli.group", "barnabas.client.admin", "barnabas.client.groups", *ASKS),
+    "txn list": ("barnabas.cli.txn", "barnabas.client.transaction_admin", *ASKS),
+    "cluster health": ("barnabas.cli.cluster", "barnabas.client.admin", "barnabas.client.cluster_health", *ASKS),
+    "consume": ("barnabas.cli.consume", "barnabas.cli.record_consuming", *ASKS),
+    "produce": ("barnabas.cli.produce", "barnabas.cli.record_producing", *ASKS),
+}
+"""What a command imports before it ends, in this order behind `connection.load_loops`."""
+HEAVY = (
+    "_ssl",
+    "numpy",
+    "zstandard",
+    "email",
+    "http",
+    "urllib.request",
+    "importlib.metadata",
+    "rich",
+    "decimal",
+    "json",
+)
+RARE = tuple(
+    f"barnabas.client.{name}"
+    for name in (
+        "config_entries",
+        "elections",
+        "new_topics",
+        "quotas_of_clients",
+        "reassignments",
+        "transactional_producer",
+    )
+)
+OF_PRODUCERS = ("barnabas.client.producer_settings", "barnabas.client.batches")
+OF_CONSUMERS = ("barnabas.client.assignors", "barnabas.client.consumer_settings", "barnabas.client.group_member")
+
+
+@pytest.mark.parametrize("command", USED)
+def test_a_command_loads_nothing_that_only_others_need(command: str) -> None:
+    """What a module costs, everybody waits for: 0.15 s is all that a command may take."""
+    code = (
+        "import sys\n"
+        "import barnabas.cli.main\n"
+        "from barnabas.cli.connection import load_loops\n"
+        f"names = {USED[command]!r}\n"
+        "if names: load_loops()\n"
+        "for name in names: __import__(name)\n"
+        "print(*sys.modules)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(ran.stdout.split())
+    unwanted = {*HEAVY, *RARE}
+    if command != "produce":
+        unwanted |= {*OF_PRODUCERS}
+    if command != "consume":
+        unwanted |= {*OF_CONSUMERS}
+    else:
+        unwanted -= {"json"}  # of the formats in which records are printed
+    assert {*USED[command]} <= loaded
+    assert loaded & unwanted == set()
+
+
 def test_what_commands_import_makes_no_message_that_few_of_them_need() -> None:
     code = (
         "import barnabas.cli.topic, barnabas.cli.group, barnabas.cli.controller\n"

@@ -198,7 +198,7 @@ def test_offsets_of_a_topic_that_nobody_has_asked_for_are_found_without_a_pause(
             topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="new", partitions=[partition])
             return ListOffsetsResponse(topics=[topic])
 
-        client.ask = ask  # type: ignore[method-assign]
+        client.ask = ask  # type: ignore[assignment, method-assign]
         found = await OffsetLookup(client, METADATA_LANE).offsets_surely({TopicPartition("new", 0): -1})
         assert found[TopicPartition("new", 0)].offset == 5
         assert host.loop.time() - began < 0.01

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.client.config_admin import ConfigEntry, ConfigSynonym
+from barnabas.client.config_entries import ConfigEntry, ConfigSynonym
 from barnabas.console.pages.configs import differs
 from barnabas.testing import KafkaCluster
 from tests.support.running_console import PACE, RunningConsole

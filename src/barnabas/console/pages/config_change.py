@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.client.config_admin import ConfigEntry, ResourceType
+from barnabas.client.config_admin import ResourceType
+from barnabas.client.config_entries import ConfigEntry
 from barnabas.console.config_changes import ConfigPlace, fields
 from barnabas.console.configs import BROKER, BROKERS, TOPIC
 from barnabas.console.html import Content, Html, href, link, tag

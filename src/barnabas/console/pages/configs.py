@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.config_admin import ConfigEntry, ResourceType
+from barnabas.client.config_admin import ResourceType
+from barnabas.client.config_entries import ConfigEntry
 from barnabas.console.config_changes import ConfigPlace
 from barnabas.console.configs import BROKER, BROKERS, DEFAULT, SOURCES, TOPIC, Entries, Known
 from barnabas.console.html import Content, Html, link, table, tag
