@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from barnabas.api.request_time import EXEMPT, RequestTime
+from barnabas.api.request_time import EXEMPT, PERCENT_PER_SECOND, RequestTime
 from barnabas.quotas.client_quotas import THROTTLE_MS_MAX, AccountLimits, BucketAccount, ClientQuotas, RateAccount
 from barnabas.wire.errors import ErrorCode, KafkaError
 
@@ -58,21 +58,17 @@ class ClientThrottles:
         account = self.request.account(user_of(context.principal), context.client_id)
         return None if account is None else RequestTime(account, self.elapsed)
 
-    def _time_of(self, principal: str, client_id: str | None) -> RequestTime | None:
-        account = self.request.account(user_of(principal), client_id)
-        return None if account is None else RequestTime(account, self.elapsed)
-
     def produce_quota(self, principal: str, client_id: str | None) -> ProduceQuota | None:
         """None for whoever may produce without limit."""
-        account = self.produce.account(user_of(principal), client_id)
-        time = self._time_of(principal, client_id)
-        return None if account is None and time is None else _ProduceQuota(account, time)
+        user = user_of(principal)
+        account, timed = self.produce.account(user, client_id), self.request.account(user, client_id)
+        return None if account is None and timed is None else _ProduceQuota(account, timed, self.elapsed)
 
     def fetch_quota(self, principal: str, client_id: str | None) -> FetchQuota | None:
         """None for whoever may fetch without limit."""
-        account = self.fetch.account(user_of(principal), client_id)
-        time = self._time_of(principal, client_id)
-        return None if account is None and time is None else _FetchQuota(account, time)
+        user = user_of(principal)
+        account, timed = self.fetch.account(user, client_id), self.request.account(user, client_id)
+        return None if account is None and timed is None else _FetchQuota(account, timed, self.elapsed)
 
 
 class QuotaAccess:
@@ -114,37 +110,54 @@ class ConsumerQuotas:
 
 
 class _DataQuota:
-    """The bytes and the time of those who share both accounts; either may be without limit."""
+    """The bytes and the time of those who share both accounts; either may be without limit.
 
-    __slots__ = ("_account", "_time")
+    Every small request goes through this, so time is counted once for each, when it ends; before that it is only looked
+    whether it is too much.
+    """
 
-    def __init__(self, account: RateAccount | None, time: RequestTime | None) -> None:
+    __slots__ = ("_account", "_elapsed", "_since", "_timed")
+
+    def __init__(self, account: RateAccount | None, timed: RateAccount | None, elapsed: Callable[[], float]) -> None:
+        """`account` is of bytes, `timed` of time, which `elapsed` tells in seconds."""
         self._account = account
-        self._time = time
-        if time is not None:
-            time.rest()
+        self._timed = timed
+        self._elapsed = elapsed
+        self._since: float | None = None
 
     def begin(self) -> None:
         """The loop works at a request."""
-        if self._time is not None:
-            self._time.go_on()
+        if self._since is None and self._timed is not None:
+            self._since = self._elapsed()
 
     def end(self) -> None:
-        """It does no more; what it did since the request was counted is counted too."""
-        if self._time is not None:
-            self._time.rest()
-            self._time.count()
+        """It does no more; what it did, and was not counted before, is counted now."""
+        since, timed = self._since, self._timed
+        if since is not None and timed is not None:
+            self._since = None
+            timed.count((self._elapsed() - since) * PERCENT_PER_SECOND)
 
     def _charge(self) -> int:
-        return 0 if self._time is None else self._time.charge()
+        """For how long to hold back whoever has taken the time so far; what is too much is counted at once."""
+        since, timed = self._since, self._timed
+        if timed is None:
+            return 0
+        if since is None:
+            return timed.take(0.0)
+        at = self._elapsed()
+        percent = (at - since) * PERCENT_PER_SECOND
+        if timed.has_room(percent):
+            return 0
+        self._since = at
+        return timed.take(percent)
 
     def _note(self, bytes_ms: int, time_ms: int) -> int:
         """The longer of both; it counts as that of its kind."""
         if bytes_ms > time_ms:
             if self._account is not None:
                 self._account.note_throttled(bytes_ms)
-        elif time_ms and self._time is not None:
-            self._time.note_throttled(time_ms)
+        elif time_ms and self._timed is not None:
+            self._timed.note_throttled(time_ms)
         return max(bytes_ms, time_ms)
 
 
@@ -154,11 +167,10 @@ class _ProduceQuota(_DataQuota):
     __slots__ = ()
 
     def throttle_ms(self, size_bytes: int) -> int:
-        account = self._account
+        account, timed = self._account, self._timed
         bytes_ms = 0 if account is None else account.take(size_bytes)
-        if self._time is None and not bytes_ms:
-            return 0
-        return self._note(bytes_ms, self._charge())
+        time_ms = 0 if timed is None else self._charge()
+        return self._note(bytes_ms, time_ms) if bytes_ms or time_ms else 0
 
 
 class _FetchQuota(_DataQuota):
@@ -171,7 +183,8 @@ class _FetchQuota(_DataQuota):
         return math.inf if self._account is None else self._account.burst
 
     def throttle_ms(self, size_bytes: int) -> int:
-        account, bytes_ms, time_ms = self._account, 0, self._charge()
+        account, bytes_ms = self._account, 0
+        time_ms = 0 if self._timed is None else self._charge()
         if account is not None:
             bytes_ms = account.take(size_bytes)
             if bytes_ms or time_ms:
@@ -180,9 +193,7 @@ class _FetchQuota(_DataQuota):
                     bytes_ms = 0
                     if not time_ms:
                         account.count(size_bytes)
-            elif self._time is None:
-                return 0
-        return self._note(bytes_ms, time_ms)
+        return self._note(bytes_ms, time_ms) if bytes_ms or time_ms else 0
 
 
 class MutationQuota:

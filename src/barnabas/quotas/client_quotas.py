@@ -142,9 +142,14 @@ class RateAccount(QuotaAccount):
         seconds = rate.throttle_seconds(self.bound, now)
         return self._milliseconds(seconds) if seconds else 0
 
+    def has_room(self, value: float) -> bool:
+        """Whether so much more would surely hold nothing back."""
+        return self._rate.at_most + value <= self.burst
+
     def count(self, value: float) -> None:
         """Counts what was taken, or, with a minus, what was not after all; holds nothing back."""
-        self._rate.record(value, self._limits.now())
+        self.used_at = now = self._now()
+        self._rate.record(value, now)
 
 
 class BucketAccount(QuotaAccount):

@@ -29,20 +29,20 @@ class SampledSum:
     Their sum and the beginning of the oldest are kept beside them, until a window ends or a sample may expire.
     """
 
-    __slots__ = ("_current", "_kept_until", "_samples", "_start", "_sum", "_window_count", "_window_seconds")
+    __slots__ = ("_current", "_kept_until", "_samples", "_start", "_window_count", "_window_seconds", "at_most")
 
     def __init__(self, window_count: int, window_seconds: float) -> None:
         self._window_count = window_count
         self._window_seconds = window_seconds
         self._samples: list[_Sample] = []
         self._current = 0
-        self._sum: float = 0
+        self.at_most: float = 0
+        """What `total` would say, or more, where samples have expired since that was last called."""
         self._start = 0.0
         self._kept_until = -math.inf
 
     def record(self, value: float, now: float) -> float:
-        """So much has passed; what turns out not to have passed is recorded with a minus. Returns what `total` would
-        say, or more, where samples have expired since that was last called."""
+        """So much has passed; what turns out not to have passed is recorded with a minus. Returns `at_most`."""
         samples = self._samples
         if not samples:
             samples.append(_Sample(now))
@@ -57,13 +57,13 @@ class SampledSum:
             self._kept_until = -math.inf
         sample.value += value
         sample.latest = now
-        self._sum = total = self._sum + value
+        self.at_most = total = self.at_most + value
         return total
 
     def total(self, now: float) -> tuple[float, float]:
         """The sum of all samples, and when the oldest one began."""
         if now < self._kept_until:
-            return self._sum, self._start
+            return self.at_most, self._start
         expiry_seconds = self._window_count * self._window_seconds
         total, start, latest = 0.0, now, now
         for sample in self._samples:
@@ -74,5 +74,5 @@ class SampledSum:
             latest = min(latest, sample.latest)
         if self._samples:
             # By then one of them may have expired: none has before, as they only grow.
-            self._sum, self._start, self._kept_until = total, start, latest + expiry_seconds
+            self.at_most, self._start, self._kept_until = total, start, latest + expiry_seconds
         return total, start
