@@ -11,6 +11,7 @@ BENCHMARKS = {
     "records": "record batches, against kafka-python and aiokafka",
     "kernel.timers": "the timers, against other structures",
     "commands": "records into a topic and out of it by the command line, against kcat",
+    "commands.starts": "what short commands take, against an empty Python and kcat",
     "controller": "how long the controller takes, alone",
     "controller.beside_kafka": "our controller, against Apache Kafka's",
     "controller.growth": "how the controller alone grows with its partitions",
