@@ -102,7 +102,7 @@ def make_topic(cluster: SaslCluster, topic: str) -> str:
 def test_librdkafka_logs_in(cluster: SaslCluster, mechanism: str) -> None:
     topic = make_topic(cluster, f"librdkafka-{mechanism}")
     # On a busy machine a session may be over before it logs in again: what was under way then is sent once more.
-    producer = Producer(confluent(cluster.sasl_servers, mechanism, **{"enable.idempotence": True}))
+    producer = Producer(confluent(cluster.sasl_servers, mechanism) | {"enable.idempotence": True})
     failures: list[KafkaError] = []
 
     def note(error: KafkaError | None, _message: object) -> None:
