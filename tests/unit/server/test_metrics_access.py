@@ -102,16 +102,15 @@ def test_metrics_are_for_who_has_a_password_and_health_is_for_all(
 def test_who_was_right_once_is_not_kept_waiting_by_those_who_guess(
     run: Run, login_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(password_checks, "FAILURE_SECONDS", 5.0)
+    monkeypatch.setattr(password_checks, "FAILURE_SECONDS", 600.0)
+    monkeypatch.setattr(password_checks, "FAILURE_SECONDS_MAX", 600.0)
 
     async def work(port: int, shared: SharedServices) -> None:
         assert b" 200 " in await ask(port, basic("prometheus", RIGHT))
         guesses = [asyncio.ensure_future(ask(port, basic("prometheus", str(number)))) for number in range(20)]
         while await failed_logins(shared) != b"barnabas_server_metricsendpoint_failedlogins 4.0":
             await asyncio.sleep(0.01)
-        began = time.monotonic()
-        assert b" 200 " in await ask(port, basic("prometheus", RIGHT))
-        assert time.monotonic() - began < 2
+        assert b" 200 " in await ask(port, basic("prometheus", RIGHT)), "it would be refused for want of a place"
         for guess in guesses:
             guess.cancel()
         await asyncio.gather(*guesses, return_exceptions=True)
