@@ -117,6 +117,8 @@ class Backfill:
 
     def take_place(self) -> tuple[str, ...]:
         """Has the new tables and the new state take the places of the old ones; where these are kept now, in words."""
+        if self.phase is Phase.DONE:
+            return ()
         if self.phase is not Phase.EXCHANGING:
             self._refuse_nothing(StateDirectory(self.staged.state_directory))
         elif not self.pipeline.state_directory.exists():

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client
@@ -24,6 +25,7 @@ from barnabas.wire.sentinels import EARLIEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 Offsets = Mapping[str, Mapping[int, int]]
+NOTHING: Final[Offsets] = MappingProxyType({})
 
 _TIMEOUT_MS = 30_000
 _PARTITIONS_SHOWN = 3
@@ -60,12 +62,16 @@ def read_beginnings(pipeline: Pipeline, bootstrap_servers: str, topics: Iterable
         raise PipelineUnreachableError(f"{message}; run it again when it does") from error
 
 
-def refuse_lost_records(pipeline: Pipeline, state: StateDirectory, bootstrap_servers: str) -> None:
+def refuse_lost_records(
+    pipeline: Pipeline, state: StateDirectory, bootstrap_servers: str, starts: Offsets = NOTHING
+) -> None:
     """Raises PipelineError, with the option to set, when a source that may not lose records has lost some.
 
-    The cluster is asked only where something was read before. Raises PipelineUnreachableError when it does not answer.
+    `starts` are the offsets that a first run begins at, where they are known. The cluster is asked only where there are
+    some, or something was read before. Raises PipelineUnreachableError when it does not answer.
     """
-    read = {source.name: _read_before(pipeline, state, source) for source in pipeline.sources if _is_careful(source)}
+    careful = [source for source in pipeline.sources if _is_careful(source)]
+    read = {source.name: _read_before(pipeline, state, source, starts) for source in careful}
     topics = {source.topic for source in pipeline.sources if read.get(source.name)}
     if not topics:
         return
@@ -84,16 +90,19 @@ def refuse_lost_records(pipeline: Pipeline, state: StateDirectory, bootstrap_ser
             )
 
 
-def lost_records(pipeline: Pipeline, bootstrap_servers: str, event: Mapping[str, Any]) -> int:
+def lost_records(
+    pipeline: Pipeline, bootstrap_servers: str, event: Mapping[str, Any], starts: Offsets = NOTHING
+) -> int:
     """How many records of a finished batch (Spark's StreamingQueryProgress) were gone before it has read them.
 
-    Only a source that may lose records can have lost some and go on. The cluster is asked only where a batch has fewer
-    records than offsets. Raises PipelineUnreachableError when it does not answer.
+    `starts` is as `refuse_lost_records` has it. Only a source that may lose records can have lost some and go on. The
+    cluster is asked only where a batch has fewer records than offsets. Raises PipelineUnreachableError when it does not
+    answer.
     """
     careless = {source.topic for source in pipeline.sources if source.allow_data_loss}
     lost = 0
     for reader in event.get("sources", []):
-        spans = _spans(reader, careless)
+        spans = _spans(reader, careless, starts)
         gap = sum(end - start for of_topic in spans.values() for start, end in of_topic.values())
         gap -= int(reader.get("numInputRows", 0))
         if gap <= 0:
@@ -112,23 +121,31 @@ def _is_careful(source: Source) -> bool:
     return source.read is ReadMode.STREAM and not source.allow_data_loss
 
 
-def _read_before(pipeline: Pipeline, state: StateDirectory, source: Source) -> Mapping[int, int]:
-    """The next offset of each partition, of the query that is the furthest behind; empty where nothing was read."""
+def _read_before(pipeline: Pipeline, state: StateDirectory, source: Source, starts: Offsets) -> Mapping[int, int]:
+    """The next offset of each partition, of the query that is the furthest behind; where nothing was read those that a
+    first run begins at.
+    """
     behind: dict[int, int] = {}
     for query in pipeline.queries:
         if source.name in views_behind(pipeline, query.from_view):
-            for number, offset in state.finished_offsets(query.from_view).get(source.topic, {}).items():
+            begun = state.batches_done(query.from_view).begun >= 0
+            offsets = state.finished_offsets(query.from_view) if begun else starts
+            for number, offset in offsets.get(source.topic, {}).items():
                 behind[number] = min(offset, behind.get(number, offset))
     return behind
 
 
-def _spans(reader: Mapping[str, Any], topics: Iterable[str]) -> dict[str, dict[int, tuple[int, int]]]:
+def _spans(reader: Mapping[str, Any], topics: Iterable[str], firsts: Offsets) -> dict[str, dict[int, tuple[int, int]]]:
     """Of each partition the first offset of a reader's batch and the one behind its last, of these topics only."""
     starts, ends = reader.get("startOffset"), reader.get("endOffset")
-    if not isinstance(starts, Mapping) or not isinstance(ends, Mapping):
-        return {}  # the first batch of all
+    if not isinstance(starts, Mapping):  # the first batch of all
+        starts = {topic: {str(number): at for number, at in each.items()} for topic, each in firsts.items()}
+    if not isinstance(ends, Mapping):
+        return {}
     return {
-        topic: {int(number): (int(start), int(ends[topic][number])) for number, start in starts[topic].items()}
+        topic: {
+            int(number): (int(start), int(ends[topic].get(number, start))) for number, start in starts[topic].items()
+        }
         for topic in topics
         if topic in starts and topic in ends
     }

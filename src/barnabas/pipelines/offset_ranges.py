@@ -64,6 +64,11 @@ class OffsetRange:
         return {"starts": _as_text(self.starts), "ends": _as_text(self.ends)}
 
 
+def starts_of(offsets: OffsetRange | None) -> Offsets:
+    """Where a first run of a range begins."""
+    return {} if offsets is None else offsets.starts
+
+
 def range_from_json(content: Mapping[str, Any]) -> OffsetRange:
     """Of `OffsetRange.to_json`."""
     return OffsetRange(_as_numbers(content["starts"]), _as_numbers(content["ends"]))

@@ -30,7 +30,7 @@ from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.lost_records import lost_records, refuse_lost_records
-from barnabas.pipelines.offset_ranges import OffsetRange
+from barnabas.pipelines.offset_ranges import OffsetRange, starts_of
 from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, rows_with_order, streams_of
 from barnabas.pipelines.progress import (
     ProgressSink,
@@ -194,7 +194,7 @@ def _taken_state(
     refuse_half_replaced(pipeline)
     identity = read_identity(pipeline, options.bootstrap_servers)
     state_id, warnings = state.take_definition(pipeline, identity)
-    refuse_lost_records(pipeline, state, options.bootstrap_servers)
+    refuse_lost_records(pipeline, state, options.bootstrap_servers, starts_of(options.offsets))
     for warning in warnings:
         progress.said(f"warning: {warning}")
     with (
@@ -286,6 +286,7 @@ class PipelineRun:
         self._state = state
         self._session = session
         self._state_id = state.check_definition(pipeline)[0] or ""
+        self._starts = starts_of(options.offsets)
         self._kafka = KafkaOptions(options.bootstrap_servers, options.access)
         self._queries: dict[str, _RunningQuery] = {}
         self._tables: list[tuple[Source, DataFrame]] = []
@@ -375,8 +376,7 @@ class PipelineRun:
     def _frame_of(self, source: Source) -> DataFrame:
         """The frame of a source. That of a table is kept by Spark once it is read, so that all batches see the same."""
         if source.read is ReadMode.STREAM:
-            starts = self._options.offsets.starts if self._options.offsets is not None else {}
-            return stream_frame(self._session, source, self._kafka, starts.get(source.topic))
+            return stream_frame(self._session, source, self._kafka, self._starts.get(source.topic))
         for known, kept in self._tables:
             if known is source:
                 return kept
@@ -460,7 +460,7 @@ class PipelineRun:
 
     def _lost(self, event: BatchEvent) -> int:
         try:
-            lost = lost_records(self._pipeline, self._options.bootstrap_servers, event.content)
+            lost = lost_records(self._pipeline, self._options.bootstrap_servers, event.content, self._starts)
         except PipelineUnreachableError as error:
             self._warn(f"{event.query} may have lost records that are not counted: {error.message}")
             return 0
@@ -517,7 +517,7 @@ class PipelineRun:
         # A topic that is gone fails like a broker that is; made again, it would be read from offsets of the one before.
         with contextlib.suppress(PipelineUnreachableError):  # Spark finds that too, and its failure counts
             self._refuse_other_topics()
-            refuse_lost_records(self._pipeline, self._state, self._options.bootstrap_servers)
+            refuse_lost_records(self._pipeline, self._state, self._options.bootstrap_servers, self._starts)
         self._start(running)
 
     def _end_or_cut(self, running: _RunningQuery) -> None:

@@ -69,6 +69,22 @@ def test_a_run_that_may_lose_nothing_is_told_which_records_are_gone(tmp_path: Pa
     )
 
 
+def test_a_first_run_of_a_range_has_not_lost_its_beginning_unseen(tmp_path: Path, cluster: Cluster) -> None:
+    """As of a backfill that is gone on with when retention has deleted what it was to begin with."""
+    pipeline = made_pipeline(tmp_path)
+    state = StateDirectory(pipeline.state_directory)
+    starts = {"flights": {0: 2, 1: 0}}
+    cluster.beginnings = {"flights": {0: 2, 1: 0}}
+    refuse_lost_records(pipeline, state, "host:1", starts)
+    cluster.beginnings = {"flights": {0: 6, 1: 0}}
+    with pytest.raises(PipelineError, match=r"lost 4 records \(offsets 2 to 5 of partition 0\)"):
+        refuse_lost_records(pipeline, state, "host:1", starts)
+    careless = dataclasses.replace(pipeline, sources=(flights(allow_data_loss=True), airlines()))
+    assert lost_records(careless, "host:1", batch(3, None, {"0": 8, "1": 1}), starts) == 4
+    finish_batch(state, "by_day", {"0": 6, "1": 4})
+    refuse_lost_records(pipeline, state, "host:1", starts)
+
+
 def test_of_very_many_partitions_some_are_told(tmp_path: Path, cluster: Cluster) -> None:
     pipeline = made_pipeline(tmp_path)
     state = StateDirectory(pipeline.state_directory)

@@ -250,7 +250,7 @@ def test_lost_records_are_counted_in_the_report(
 ) -> None:
     answers: list[int | Exception] = [0, 4, PipelineUnreachableError("nobody answers"), 3]
 
-    def lost(_pipeline: Pipeline, servers: str, _content: object) -> int:
+    def lost(_pipeline: Pipeline, servers: str, _content: object, starts: Any) -> int:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
