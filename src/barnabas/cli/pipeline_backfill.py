@@ -47,13 +47,18 @@ def range_of_run(pipeline: Pipeline, bootstrap: str, first: tuple[str, ...], las
             f"--from is for a first run, and {pipeline.state_directory} has batches: this one goes on where the last "
             "ended. To compute a part of the past again, use `barnabas pipeline backfill`"
         )
-    return read_range(pipeline, bootstrap, beginning, end)
+    found = read_range(pipeline, bootstrap, beginning, end)
+    if beginning is not None and not found.has_records(found.starts):
+        raise pipeline.error(
+            "there are no records in this range, and a run that reads none keeps no place: name another"
+        )
+    return found
 
 
 def run_backfill(plan: BackfillPlan, *, restarts: bool, discards: bool) -> bool:
     """Does what the command says; whether it was told to stop before it had come to its end."""
     from barnabas.pipelines.backfill import Backfill, Phase
-    from barnabas.pipelines.offset_ranges import parse_bound, read_range
+    from barnabas.pipelines.offset_ranges import parse_bound, read_range, with_new_partitions
     from barnabas.pipelines.reading import read_pipeline
 
     pipeline = read_pipeline(plan.path)
@@ -65,14 +70,15 @@ def run_backfill(plan: BackfillPlan, *, restarts: bool, discards: bool) -> bool:
             say(f"removed {what}")
         return False
     if restarts:
-        for topic in backfill.restart():
-            say(f"warning: topic {topic} has what was computed so far; to have it once, delete it and create it again")
+        for what in backfill.restart():
+            say(f"warning: {what}")
     beginning, end = parse_bound("--from", plan.first), parse_bound("--to", plan.last)
     offsets = backfill.begin(
         lambda: read_range(pipeline, bootstrap, beginning, end), has_range=bool(plan.first or plan.last)
     )
     if backfill.phase is not Phase.EXCHANGING:
         plan.check(backfill.staged, bootstrap)
+        offsets = with_new_partitions(pipeline, bootstrap, offsets)
         if _was_stopped(plan, bootstrap, offsets, backfill):
             return True
     for what in backfill.take_place():

@@ -147,8 +147,8 @@ class Backfill:
         return tuple(removed)
 
     def restart(self) -> tuple[str, ...]:
-        """Removes what a backfill has computed; the topics that keep what it has written. Raises PipelineError where it
-        has begun to take a place.
+        """Removes what a backfill has computed; what keeps some of it, and what to do, in words. Raises PipelineError
+        where it has begun to take a place.
         """
         if self.phase in (Phase.COMMITTING, Phase.EXCHANGING):
             raise self.pipeline.error(
@@ -157,14 +157,23 @@ class Backfill:
         if self.phase is not Phase.COMPUTING:
             return ()
         written = StateDirectory(self.staged.state_directory).has_batches()
-        topics = tuple(sink.topic for sink in self.staged.sinks if isinstance(sink, TopicSink) and written)
+        kept = tuple(self._kept_outside()) if written else ()
         with StateDirectory(self.staged.state_directory).locked(self.staged):
             for place in self._places():
                 shutil.rmtree(_staged_path(place), ignore_errors=True)
         self._journal_path.unlink(missing_ok=True)
-        return topics
+        return kept
 
     # Inside.
+
+    def _kept_outside(self) -> Iterator[str]:
+        """Of what was computed beside, that which is in no directory of ours."""
+        for sink in self.staged.sinks:
+            if isinstance(sink, TopicSink):
+                told = "has what was computed so far; to have it once, delete it and create it again"
+                yield f"topic {sink.topic} {told}"
+            elif isinstance(sink, IcebergSink) and sink.directory is None:
+                yield f"{sink.table} is its catalog's, and has what was computed so far: DROP TABLE {sink.table} PURGE"
 
     def _refuse_to_begin(self, content: Mapping[str, Any] | None) -> None:
         pipeline = self.pipeline

@@ -127,7 +127,7 @@ class _Looking:
         for old, new in pairs.items():
             self._compare_step(old, new, _Place(self._old, old_view, old), grouped)
         self._refuse_other_streams(old_view, new_view)
-        for name in streams:
+        for name in self._old.sources_behind(old_view):
             self._compare_schema(name, old_view)
         self._compare_keys(new_view, pairs)
 

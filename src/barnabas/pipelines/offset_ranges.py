@@ -22,6 +22,7 @@ from barnabas.pipelines.definition import (
     Source,
     StartingPosition,
 )
+from barnabas.pipelines.lost_records import read_beginnings
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
@@ -129,6 +130,15 @@ def read_range(pipeline: Pipeline, bootstrap_servers: str, first: Bound | None, 
     except (ClientError, KafkaError, OSError) as error:
         message = f"the cluster at {bootstrap_servers} does not tell the offsets of the range: {error}"
         raise PipelineUnreachableError(f"{message}; run it again when it does") from error
+
+
+def with_new_partitions(pipeline: Pipeline, bootstrap_servers: str, offsets: OffsetRange) -> OffsetRange:
+    """The range of a run that begins later than it was read: Spark wants a place in each partition that a topic has by
+    then. Of those that are new nothing lies before an end that is not theirs. Raises as `read_beginnings` does.
+    """
+    beginnings = read_beginnings(pipeline, bootstrap_servers, offsets.starts)
+    starts = {topic: {**beginnings[topic], **each} for topic, each in offsets.starts.items()}
+    return OffsetRange(starts, offsets.ends)
 
 
 async def _offsets(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from barnabas.pipelines.backfill import Backfill, Phase, journal_path, refuse_half_replaced
-from barnabas.pipelines.definition import OnError, ParquetSink, Pipeline, PipelineError
+from barnabas.pipelines.definition import IcebergSink, OnError, ParquetSink, Pipeline, PipelineError, TopicSink
 from barnabas.pipelines.offset_ranges import OffsetRange
 from barnabas.pipelines.state_definition import definition_of
 from tests.unit.pipelines.made_pipelines import flights, made_pipeline
@@ -64,6 +65,20 @@ def test_a_backfill_goes_on_with_its_range_and_its_file_or_begins_anew(tmp_path:
     assert Backfill(other).restart() == ()
     assert Backfill(other).phase is None
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
+
+
+def test_what_was_computed_into_places_that_are_not_ours_is_told_when_it_begins_anew(tmp_path: Path) -> None:
+    pipeline = pipeline_of(tmp_path)
+    has_run(pipeline)
+    iceberg = IcebergSink(None, "lake.air.days", "by_day", line=33, from_line=34)
+    more = replace(pipeline, sinks=(*pipeline.sinks, iceberg, TopicSink("days-2", "by_day", line=36, from_line=37)))
+    Backfill(more).begin(lambda: RANGE, has_range=False)
+    has_run(Backfill(more).staged)
+    table = "lake.air.days__backfill"
+    assert Backfill(more).restart() == (
+        f"{table} is its catalog's, and has what was computed so far: DROP TABLE {table} PURGE",
+        "topic days-2 has what was computed so far; to have it once, delete it and create it again",
+    )
 
 
 @pytest.mark.parametrize("phase", [Phase.COMMITTING, Phase.EXCHANGING])
