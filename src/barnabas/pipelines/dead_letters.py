@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 _EARLIEST: Final = -2
 _TIMEOUT_MS: Final = 30_000
+_SCHEMA_CHARACTERS_MAX: Final = 1_000
 _LOGGER = logging.getLogger("barnabas.pipelines.dead_letters")
 _LOGGER.addHandler(logging.NullHandler())
 _FORMS: Final = {
@@ -141,7 +142,7 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
     rows, decoding = with_document(records, source)
     is_binary = source.format in (SourceFormat.AVRO, SourceFormat.PROTOBUF)
     not_text = F.lit("the value is not valid UTF-8")
-    not_fitting = F.lit(f"the value is not {_FORMS[source.format]} of the schema {source.schema}")
+    not_fitting = F.lit(reason_of(source))
     reason = not_fitting if is_binary else F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text)
     if source.requires_key:
         reason = F.when(F.col("key").isNull(), F.lit("the record has no key")).otherwise(reason)
@@ -158,6 +159,14 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
     before = F.coalesce(F.col("headers"), F.array().cast(_HEADERS_TYPE))
     headers = F.concat(before, F.array(*(_header(name, value) for name, value in ours.items())))
     return rows.where(~decoding.fits).select("key", "value", headers.alias("headers"))
+
+
+def reason_of(source: Source) -> str:
+    """Why a value of the source is none, in words: each letter has them, so that a long schema is cut short."""
+    schema = source.schema
+    if len(schema) > _SCHEMA_CHARACTERS_MAX:
+        schema = f"{schema[:_SCHEMA_CHARACTERS_MAX]} ..."
+    return f"the value is not {_FORMS[source.format]} of the schema {schema}"
 
 
 def _header(name: str, value: Column) -> Column:

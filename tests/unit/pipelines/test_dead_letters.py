@@ -12,7 +12,7 @@ import pytest
 from barnabas.client.cluster import PartitionInfo, TopicInfo
 from barnabas.pipelines import dead_letters
 from barnabas.pipelines.batch_offsets import BatchRange
-from barnabas.pipelines.dead_letters import LetterWriter, letter_sources, new_letters_topic
+from barnabas.pipelines.dead_letters import LetterWriter, letter_sources, new_letters_topic, reason_of
 from barnabas.pipelines.definition import OnError, ParquetSink, Pipeline
 from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
@@ -124,3 +124,11 @@ def test_a_batch_is_read_again_where_it_may_have_records_that_do_not_fit(
     done.clear()
     writer.write(8)
     assert "made" not in done
+
+
+def test_the_reason_of_a_letter_has_the_schema_but_no_more_of_it_than_a_person_reads() -> None:
+    source = flights()
+    assert reason_of(source) == f"the value is not one JSON object of the schema {source.schema}"
+    wide = dataclasses.replace(source, schema=", ".join(f"c{number} STRING" for number in range(1_000)))
+    assert len(reason_of(wide)) < 1_100
+    assert reason_of(wide).endswith(" ...")
