@@ -75,6 +75,13 @@ def letter_sources(pipeline: Pipeline) -> Mapping[str, tuple[Source, ...]]:
     return found
 
 
+def where_they_go(pipeline: Pipeline) -> str:
+    """Where records that do not fit go, in words."""
+    if any(letter_sources(pipeline).values()):
+        return f"they are left out, and sent to the topic {pipeline.letters_topic}"
+    return "they are left out (`on_error: skip`)"
+
+
 class LetterWriter:
     """Writes the letters of the batches of one query, on the thread that writes the batch."""
 

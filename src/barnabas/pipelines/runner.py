@@ -16,7 +16,7 @@ from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
 from barnabas.pipelines.cluster_access import access_of_pipeline, open_options, spark_access
 from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import jars_of, refuse_missing_classes
-from barnabas.pipelines.dead_letters import LetterWriter, letter_sources
+from barnabas.pipelines.dead_letters import LetterWriter, letter_sources, where_they_go
 from barnabas.pipelines.definition import (
     Pipeline,
     PipelineError,
@@ -53,7 +53,7 @@ from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.spark_internals import has_class
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
-from barnabas.pipelines.table_count import Counting
+from barnabas.pipelines.table_count import counted_to_the_end
 from barnabas.pipelines.topic_outboxes import QueryOutbox, opened_outboxes
 
 if TYPE_CHECKING:
@@ -308,8 +308,9 @@ class PipelineRun:
         create_views(self._pipeline, self._session, self._frame_of)
         self._refuse_to_go_on()
         modes = check_views(self._pipeline, self._session)
-        for source, frame in self._tables:
-            self._read_table(source, frame)
+        for source, _ in tuple(self._tables):
+            while not self._read_table(source):
+                create_views(self._pipeline, self._session, self._frame_of)
         last = self._state.last_progress()
         for query in self._pipeline.queries:
             view = query.from_view
@@ -384,17 +385,20 @@ class PipelineRun:
         self._tables.append((source, frame))
         return frame
 
-    def _read_table(self, source: Source, frame: DataFrame) -> None:
-        began = time.monotonic()
+    def _read_table(self, source: Source) -> bool:
+        """False where it had a schema that its plan did not know, and that is known now: it is to be read anew."""
+        began, frame = time.monotonic(), self._frame_of(source)
         self._progress.said(f"reading topic {source.topic} as a table ...")
-        counting = Counting(frame)
-        while not counting.is_done(_POLL_SECONDS):
-            self._refuse_to_go_on()
-        self._refuse_to_go_on()
+        counting = counted_to_the_end(frame, self._refuse_to_go_on)
         if counting.error is not None:
+            if learn_unknown(self._pipeline, str(counting.error)):
+                self._tables = [each for each in self._tables if each[0] is not source]
+                frame.unpersist()
+                return False
             failure = failure_of(self._pipeline, source.name, str(counting.error), self._log_path)
             raise self._error(failure) from counting.error
         self._progress.said(f"table {source.name}: {counting.rows:,} rows after {time.monotonic() - began:.1f} s")
+        return True
 
     def _refuse_to_go_on(self) -> None:
         """Raises RunStopped, before the first batch, when the run was told to stop."""
@@ -455,7 +459,9 @@ class PipelineRun:
         self._progress.batch(progress)
         if progress.records_refused and not running.has_told_of_refused:
             running.has_told_of_refused = True
-            self._warn(f"{running.query.from_view} reads records that do not fit their schema: {self._what_of_them()}")
+            self._warn(
+                f"{running.query.from_view} reads records that do not fit their schema: {where_they_go(self._pipeline)}"
+            )
         self._commit(group)
 
     def _lost(self, event: BatchEvent) -> int:
@@ -579,12 +585,6 @@ class PipelineRun:
     def _warn(self, message: str) -> None:
         self._warnings.append(message)
         self._progress.said(f"warning: {message}")
-
-    def _what_of_them(self) -> str:
-        """Where records that do not fit go, in words."""
-        if any(letter_sources(self._pipeline).values()):
-            return f"they are left out, and sent to the topic {self._pipeline.letters_topic}"
-        return "they are left out (`on_error: skip`)"
 
     def _what_runs(self) -> str:
         views = ", ".join(self._queries)

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_POLL_SECONDS = 0.2
+
+
+def counted_to_the_end(frame: DataFrame, refuse_to_go_on: Callable[[], None]) -> Counting:
+    """The count of a frame, or its error; `refuse_to_go_on` raises, now and then, when nobody wants it any more."""
+    counting = Counting(frame)
+    while not counting.is_done(_POLL_SECONDS):
+        refuse_to_go_on()
+    refuse_to_go_on()
+    return counting
 
 
 class Counting:
