@@ -58,6 +58,23 @@ def read_avro_schema(text: str) -> tuple[str, tuple[Column, ...]]:
     return json.dumps(schema, separators=(",", ":")), columns
 
 
+def without_defaults(schema: Any) -> Any:
+    """The schema (of JSON) without the defaults of its fields. They say nothing of what was written by it, and Java
+    refuses those that are not of their field's type, which registries take: null for a string.
+    """
+    if isinstance(schema, list):
+        return [without_defaults(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: without_defaults(schema[name]) for name in ("type", "items", "values") if name in schema}
+    if isinstance(schema.get("fields"), list):
+        inner["fields"] = [
+            {name: value for name, value in without_defaults(field).items() if name != "default"}
+            for field in schema["fields"]
+        ]
+    return {**schema, **inner}
+
+
 class _Types:
     """Spark's types of Avro's, with the names that were defined on the way."""
 

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from barnabas.pipelines.avro_schema import without_defaults
 from barnabas.pipelines.definition import Framing, Source, SourceFormat
 from barnabas.pipelines.protobuf_decoding import protobuf_decoding
 from barnabas.pipelines.record_decoding import (
@@ -84,9 +85,8 @@ def _avro_decoding(source: Source, schema: StructType, document: str) -> Decodin
             if writer is None:
                 chosen = chosen.when(schema_id == number, F.lit(None))
                 continue
-            written = json.dumps(
-                {"type": "record", "name": name, "fields": [{**fields[0], "type": json.loads(writer)}, fields[1]]}
-            )
+            of_value = {**fields[0], "type": without_defaults(json.loads(writer))}
+            written = json.dumps({"type": "record", "name": name, "fields": [of_value, fields[1]]})
             read = from_avro(value, written, {"mode": "PERMISSIVE", "avroSchema": wrapped})
             chosen = chosen.when(schema_id == number, read)
         unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA}{source.name}:"), schema_id.cast("string"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipelines.avro_schema import AvroSchemaError, read_avro_schema
+from barnabas.pipelines.avro_schema import AvroSchemaError, read_avro_schema, without_defaults
 from barnabas.pipelines.definition import Column
 
 
@@ -110,3 +110,24 @@ def test_names_that_stand_for_much_are_bounded() -> None:
                 }
             )
         )
+
+
+def test_a_schema_without_defaults_is_else_the_same() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "default", "type": "string", "default": None}]}
+    fields = [
+        {"name": "a", "type": ["null", inner], "default": None, "doc": "of it"},
+        {"name": "b", "type": {"type": "array", "items": {"type": "map", "values": inner}}, "default": []},
+        {
+            "name": "c",
+            "type": {"type": "enum", "name": "E", "symbols": ["default"], "default": "default"},
+            "default": 1,
+        },
+    ]
+    found = without_defaults({"type": "record", "name": "R", "fields": fields})
+    left = {**inner, "fields": [{"name": "default", "type": "string"}]}
+    assert found["fields"] == [
+        {"name": "a", "type": ["null", left], "doc": "of it"},
+        {"name": "b", "type": {"type": "array", "items": {"type": "map", "values": left}}},
+        {"name": "c", "type": {"type": "enum", "name": "E", "symbols": ["default"], "default": "default"}},
+    ]
+    assert without_defaults("string") == "string"
