@@ -93,7 +93,7 @@ class CopiedRuns:
         if place >= 0:
             return runs[place].target + min(offset, runs[place].end) - runs[place].begin
         # Nothing that lies before the first record is to be read, where the copy has begun with it.
-        return runs[0].target if runs and self._begin is not None and offset <= runs[0].begin else None
+        return runs[0].target if runs and self._begin is not None else None
 
 
 @dataclass(frozen=True, slots=True)

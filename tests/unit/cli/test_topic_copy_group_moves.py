@@ -85,7 +85,18 @@ def test_a_member_that_comes_in_the_last_moment_is_left_alone(
     monkeypatch.setattr(Admin, "describe_group", as_if_it_was_empty)
     run(cluster, plan(groups=["*"]))
     assert (offset_of(cluster, "a"), offset_of(cluster, "b")) == (None, 7)
-    assert "it has members at the target" in told_groups(capsys)["a"]
+    assert "it has members at the target (UNKNOWN_MEMBER_ID)" in told_groups(capsys)["a"]
+    monkeypatch.undo()
+    run(cluster, plan(groups=["*"]))
+    assert "it has members at the target (Stable)" in told_groups(capsys)["a"]
+
+
+def test_nobody_is_moved_back(cluster: SimulatedCluster) -> None:
+    filled(cluster, "a", "b")
+    commit(cluster, "a", 15, "t")
+    commit(cluster, "b", 3, "t")
+    run(cluster, plan(groups=["*"]))
+    assert (offset_of(cluster, "a"), offset_of(cluster, "b")) == (15, 7)
 
 
 def test_a_group_that_may_not_be_seen_keeps_no_other_back(

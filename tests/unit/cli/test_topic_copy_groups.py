@@ -100,6 +100,14 @@ def test_what_is_no_run_is_not_taken(document: object) -> None:
     assert runs.document() == {"begin": None, "runs": [[3, 4, 4]]}
 
 
+def test_a_record_of_which_nobody_knows_where_it_is_ends_a_run() -> None:
+    at = TopicPartition("s", 0)
+    groups = CopiedGroups((None, None), ("s", "t"), ["*"], {at: 0})  # type: ignore[arg-type]
+    for source, target in ((0, 0), (1, -1), (2, 2)):
+        groups.heard(at, source, RecordMetadata(at, target, -1))
+    assert groups.document() == {"0": {"begin": 0, "runs": [[0, 1, 0], [2, 3, 2]]}}
+
+
 def test_what_is_held_of_many_partitions_is_bounded_together() -> None:
     partitions = [TopicPartition("s", number) for number in range(2_000)]
     groups = CopiedGroups((None, None), ("s", "t"), ["*"], dict.fromkeys(partitions, 0))  # type: ignore[arg-type]
