@@ -34,6 +34,7 @@ OVERRIDES: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 100,
     "group.min.session.timeout.ms": 100,
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
     "allow.everyone.if.no.acl.found": "true",
     **RETENTION_DOES_NOT_RUN,
 }
@@ -44,7 +45,10 @@ class _Ours(Brokers):
         self.coordinator = EmbeddedOfBrokers(directory / "coordinator")
         self.brokers = {
             broker_id: BrokerProcess(
-                directory / f"broker-{broker_id}", broker_id, self.coordinator.address, overrides=overrides
+                directory / f"broker-{broker_id}",
+                broker_id,
+                self.coordinator.address,
+                overrides={**overrides, "broker.rack": _rack(broker_id)},
             )
             for broker_id in broker_ids
         }
@@ -67,7 +71,12 @@ def _ours(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, ob
 def _kafkas(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, object]) -> Iterator[str]:
     zookeeper = ZooKeeperServer(directory / "zookeeper")
     brokers = [
-        ApacheKafkaBroker(directory / f"broker-{broker_id}", zookeeper.address, broker_id, overrides=overrides)
+        ApacheKafkaBroker(
+            directory / f"broker-{broker_id}",
+            zookeeper.address,
+            broker_id,
+            overrides={**overrides, "broker.rack": _rack(broker_id)},
+        )
         for broker_id in broker_ids
     ]
     try:
@@ -86,6 +95,10 @@ def _kafkas(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, 
         for broker in brokers:
             broker.kill()
         zookeeper.kill()
+
+
+def _rack(broker_id: int) -> str:
+    return f"RACK{broker_id}"
 
 
 _KINDS: Mapping[str, Callable[[Path, Sequence[int], Mapping[str, object]], contextlib.AbstractContextManager[str]]] = {

@@ -61,6 +61,8 @@ class Librdkafka:
         _write_tools(tools)
         tests = directory / "tests"
         _write_java_clients(self._source() / "tests" / "java", tests, tools)
+        (directory / "src").mkdir()
+        shutil.copy(self._source() / "src" / "statistics_schema.json", directory / "src")
         (directory / "test.conf").write_text(
             f"metadata.broker.list={bootstrap_servers}\ntest.timeout.multiplier={_PATIENCE}\n"
         )
@@ -98,7 +100,8 @@ class Librdkafka:
         return Result(outcome, detail)
 
     def _source(self) -> Path:
-        return crate("rdkafka-sys", _CRATE) / "librdkafka"
+        # As the compiler names it.
+        return crate("rdkafka-sys", _CRATE).resolve() / "librdkafka"
 
     def _runner(self) -> Path:
         source = self._source()
