@@ -1,12 +1,13 @@
 """Our brokers beside Apache Kafka 3.9.1, in one run: start, memory, produce, fetch, replication, many partitions.
 
     python -m benchmarks.brokers [--rounds N] [--only WORD ...] [--json FILE]
+    python -m benchmarks.brokers --secure [--rounds N] ...
 
 Both are set up alike; Apache Kafka runs with the flags of its own start scripts and a ZooKeeper, ours with the embedded
 coordinator, its modules compiled first as pip does for users. In each round the two take turns, after one round that
 only warms up; figures are medians over rounds, the ratio is the median of the rounds' ratios, and the middle half says
 between which two the middle half of them lies. The goal says what the ratio of ours to Kafka's is to be. The table that
-is printed is the one of docs/performance.md.
+is printed is the one of docs/performance.md. What `--secure` measures is said in `benchmarks/brokers/secure.py`.
 """
 
 from __future__ import annotations
@@ -279,4 +280,8 @@ def slug(kind: str) -> str:
 
 
 if __name__ == "__main__":
+    if "--secure" in sys.argv:
+        from benchmarks.brokers import secure
+
+        sys.exit(secure.main([argument for argument in sys.argv[1:] if argument != "--secure"]))
     sys.exit(main(sys.argv[1:]))

@@ -8,6 +8,8 @@
 // With OFFSET_AT, the int64 there in the (only) frame is set anew for each request: (n mod OFFSET_COUNT) * OFFSET_STRIDE.
 // With BATCH_AT, a record batch with one record begins there in each frame and ends with it, and each connection is an idempotent
 // producer: timestamps, producer id, sequence and checksum of the batch are set anew for each request.
+// Compiled with -DTLS (and -lssl -lcrypto) the connections are secured; who answers is not verified. The handshakes come before
+// the time is taken.
 // Prints one JSON line. Exit status 1: a connection ended, nothing came for 30 seconds, or a response carried an error.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -22,6 +24,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TLS
+#include <openssl/ssl.h>
+#endif
 
 enum { DEPTH_MAX = 1024, READ_BYTES = 1 << 20, EVENTS = 512, QUIET_MS = 30000 };
 
@@ -36,6 +41,9 @@ struct connection {
   size_t sending_length;
   double sent_at[DEPTH_MAX];
   unsigned newest, oldest;
+#ifdef TLS
+  SSL *tls;
+#endif
 };
 
 static struct { uint8_t *bytes; size_t length; } file_of_frames, *frames;
@@ -102,12 +110,55 @@ static uint32_t crc32c(const uint8_t *bytes, size_t count) {
   return ~value;
 }
 
+// As read and write do it; with TLS one of either may take what is less than a record of it.
+#ifdef TLS
+static SSL_CTX *context;
+
+static ssize_t tls_result(struct connection *connection, int count) {
+  if (count > 0) return count;
+  int error = SSL_get_error(connection->tls, count);
+  if (error == SSL_ERROR_ZERO_RETURN) return 0;
+  errno = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE ? EAGAIN : EIO;
+  return -1;
+}
+
+static ssize_t receive(struct connection *connection, uint8_t *bytes, size_t count) {
+  return tls_result(connection, SSL_read(connection->tls, bytes, (int)count));
+}
+
+static ssize_t transmit(struct connection *connection, const uint8_t *bytes, size_t count) {
+  return tls_result(connection, SSL_write(connection->tls, bytes, (int)count));
+}
+
+static void secure(struct connection *connection) {
+  if (!context) context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  connection->tls = SSL_new(context);
+  if (!SSL_set_fd(connection->tls, connection->descriptor) || SSL_connect(connection->tls) != 1) fail("handshake");
+}
+#else
+static ssize_t receive(struct connection *connection, uint8_t *bytes, size_t count) { return read(connection->descriptor, bytes, count); }
+static ssize_t transmit(struct connection *connection, const uint8_t *bytes, size_t count) { return write(connection->descriptor, bytes, count); }
+static void secure(struct connection *connection) { (void)connection; }
+#endif
+
+// Whether bytes were taken from the socket and not given yet, of which the poller does not know.
+static int is_left(struct connection *connection) {
+#ifdef TLS
+  return SSL_has_pending(connection->tls);
+#else
+  (void)connection;
+  return 0;
+#endif
+}
+
 static void connect_to(struct connection *connection, int port, uint32_t number) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int on = 1;
   connection->descriptor = socket(AF_INET, SOCK_STREAM, 0);
   if (connection->descriptor < 0 || connect(connection->descriptor, (void *)&address, sizeof address)) fail("connect");
   setsockopt(connection->descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  secure(connection);
   fcntl(connection->descriptor, F_SETFL, O_NONBLOCK);
   struct epoll_event event = {.events = EPOLLIN, .data.u32 = number};
   if (epoll_ctl(poller, EPOLL_CTL_ADD, connection->descriptor, &event)) fail("epoll_ctl");
@@ -145,7 +196,7 @@ static void send_more(struct connection *connection, uint32_t number) {
       connection->sent_at[connection->newest++ % DEPTH_MAX] = now();
       run.begun++;
     }
-    ssize_t count = write(connection->descriptor, connection->sending + connection->sent, connection->sending_length - connection->sent);
+    ssize_t count = transmit(connection, connection->sending + connection->sent, connection->sending_length - connection->sent);
     if (count < 0) {
       if (errno == EAGAIN) break;
       fail("write");
@@ -236,12 +287,15 @@ int main(int argc, char **argv) {
       uint32_t number = events[index].data.u32;
       struct connection *connection = &connections[number];
       if (events[index].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-        ssize_t count = read(connection->descriptor, received, READ_BYTES);
-        if (count == 0 || (count < 0 && errno != EAGAIN)) fail("connection ended");
-        if (count > 0) {
-          run.bytes_in += (uint64_t)count;
-          take(connection, received, (size_t)count);
-        }
+        ssize_t count;
+        do {
+          count = receive(connection, received, READ_BYTES);
+          if (count == 0 || (count < 0 && errno != EAGAIN)) fail("connection ended");
+          if (count > 0) {
+            run.bytes_in += (uint64_t)count;
+            take(connection, received, (size_t)count);
+          }
+        } while (count > 0 && is_left(connection));
       }
       send_more(connection, number);
     }

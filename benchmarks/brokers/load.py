@@ -27,6 +27,7 @@ _TIMEOUT_SECONDS = 300.0
 class Load:
     """What one run measured: of all requests, and of the middle and the slowest hundredth of them."""
 
+    requests: int
     requests_per_second: float
     megabytes_out_per_second: float
     megabytes_in_per_second: float
@@ -37,10 +38,12 @@ class Load:
 class LoadGenerator:
     """The compiled generator. Needs gcc or another C compiler under the name `cc`; OSError without."""
 
-    def __init__(self, directory: Path) -> None:
-        self._program = directory / "load"
+    def __init__(self, directory: Path, *, is_secured: bool = False) -> None:
+        """`is_secured`: by TLS, for which OpenSSL's header files have to be there."""
+        self._program = directory / ("load-tls" if is_secured else "load")
         source = Path(__file__).parent / "load.c"
-        subprocess.run(["cc", "-O2", "-o", str(self._program), str(source)], check=True)
+        of_tls = ["-DTLS", "-lssl", "-lcrypto"] if is_secured else []
+        subprocess.run(["cc", "-O2", "-o", str(self._program), str(source), *of_tls], check=True)
 
     def produce(
         self,
@@ -102,6 +105,7 @@ class LoadGenerator:
             raise RuntimeError(f"the load failed with {done.returncode}: {done.stderr} {done.stdout}")
         found = json.loads(done.stdout)
         return Load(
+            requests=found["requests"],
             requests_per_second=found["requests"] / found["seconds"],
             megabytes_out_per_second=found["bytes_out"] / found["seconds"] / 1e6,
             megabytes_in_per_second=found["bytes_in"] / found["seconds"] / 1e6,

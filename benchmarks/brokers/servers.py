@@ -61,8 +61,10 @@ class Broker(Protocol):
 class BarnabasBroker:
     """One `barnabas broker`."""
 
-    def __init__(self, directory: Path, zookeeper_connect: str, broker_id: int, overrides: dict[str, object]) -> None:
-        self.port = free_port()
+    def __init__(
+        self, directory: Path, zookeeper_connect: str, broker_id: int, overrides: dict[str, object], port: int
+    ) -> None:
+        self.port = port
         directory.mkdir(parents=True, exist_ok=True)
         entries = {
             "broker.id": broker_id,
@@ -90,8 +92,12 @@ class Cluster:
         *,
         with_zookeeper: bool = False,
         properties: Mapping[str, object] = MappingProxyType({}),
+        secured_ports: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
-        """`with_zookeeper` has ours coordinate by ZooKeeper too; `properties` go before the usual ones."""
+        """`with_zookeeper` has ours coordinate by ZooKeeper too; `properties` go before the usual ones; brokers in
+        `secured_ports` listen there for TLS as well, for which `properties` have the key.
+        """
+        self._secured_ports = secured_ports
         self._properties = properties
         self.kind = kind
         self.broker_count = broker_count
@@ -111,10 +117,15 @@ class Cluster:
             "default.replication.factor": min(3, self.broker_count),
             **self._properties,
         }
-        address = self._coordinator.address
+        address, port = self._coordinator.address, free_port()
+        if broker_id in self._secured_ports:
+            secured = f"SSL://127.0.0.1:{self._secured_ports[broker_id]}"
+            overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port},{secured}"
         if self.kind == BARNABAS:
-            return BarnabasBroker(directory, address, broker_id, overrides)
-        return ApacheKafkaBroker(directory, address, broker_id, overrides=overrides, java_options=KAFKA_JAVA_OPTIONS)
+            return BarnabasBroker(directory, address, broker_id, overrides, port)
+        return ApacheKafkaBroker(
+            directory, address, broker_id, overrides=overrides, java_options=KAFKA_JAVA_OPTIONS, port=port
+        )
 
     @property
     def coordinator_address(self) -> str:
