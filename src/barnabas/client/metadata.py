@@ -35,13 +35,15 @@ if TYPE_CHECKING:
 
 _ATTEMPTS_PER_REFRESH_MAX: Final = 10
 """Known brokers, and as many bootstrap servers, that one refresh tries."""
+_TOPICS_AT_ONCE_MAX: Final = 100
+"""While no more topics are used, a new one is asked for at once; a request has all of them, and many take a while."""
 
 
 class Metadata:
     """Refreshes `cluster` when it is old or somebody has found it wrong; one request at a time, with pauses between.
 
     What the last request did not ask for, a topic that is used for the first time, is asked for without a pause, as
-    Kafka's clients do.
+    Kafka's clients do, while topics are few.
     """
 
     def __init__(
@@ -293,7 +295,8 @@ class Metadata:
 
     def _want_more(self) -> None:
         self._wanted.set()
-        self._asked_for_more.set()
+        if len(self._topics) < _TOPICS_AT_ONCE_MAX:
+            self._asked_for_more.set()
 
     def _stop_using_all(self) -> None:
         self._everything_wanted -= 1

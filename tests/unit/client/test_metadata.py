@@ -186,6 +186,21 @@ def test_a_topic_that_is_used_for_the_first_time_is_asked_for_without_a_pause() 
     simulated(main)
 
 
+def test_refreshes_with_many_topics_keep_their_pauses() -> None:
+    async def main(host: Host) -> None:
+        client = client_of(host, {"bootstrap:1": [answer_with()], "broker-1:9092": [answer_with()]})
+        await client.start(10_000)
+        client.metadata.use(*(f"topic-{number}" for number in range(200)))
+        await client.metadata.update()
+        began = host.loop.time()
+        client.metadata.use("one more")
+        await client.metadata.update()
+        assert host.loop.time() - began >= 0.09
+        await client.close()
+
+    simulated(main)
+
+
 def test_offsets_of_a_topic_that_nobody_has_asked_for_are_found_without_a_pause() -> None:
     async def main(host: Host) -> None:
         first, second = answer_with(), answer_with("new")
