@@ -381,7 +381,7 @@ def test_an_idle_connection_is_closed_and_one_with_a_parked_request_is_not(run: 
         served.handler.slots[b"park"].complete([b"\0\0\0\4done"])
         assert await waiting.receive() == b"done"
 
-    scenario(run, body, NetworkConfig(link=LinkLimits(idle_ms_max=160)))
+    scenario(run, body, NetworkConfig(link=LinkLimits(idle_ms_max=2_000)))
 
 
 def test_a_muted_connection_is_not_read_until_it_is_unmuted(run: Run) -> None:
@@ -407,7 +407,7 @@ def test_closing_answers_what_is_on_its_way_and_takes_nothing_new(run: Run) -> N
         client = await connect()
         client.send(b"park", b"behind")
         await served.handler.until(lambda: b"behind" in served.handler.handled)
-        closing = asyncio.ensure_future(served.server.close(drain_ms=5_000))
+        closing = asyncio.ensure_future(served.server.close(drain_ms=60_000))
         await asyncio.wait([closing], timeout=0)
         client.send(b"new")
         served.handler.slots[b"park"].complete([b"\0\0\0\4done"])

@@ -21,6 +21,7 @@ from barnabas.kernel.real_files import RealFiles
 from barnabas.testing.profile import DiskProfile, Profile
 from barnabas.testing.simulated_files import SimulatedFiles
 from barnabas.testing.simulation import Simulation
+from tests.support.ports import free_port
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -180,7 +181,7 @@ class Recorder(asyncio.Protocol):
         self.over.set_result(None)
 
 
-async def _conversation(loop: asyncio.AbstractEventLoop, address: str, ending: str) -> list[object]:
+async def _conversation(loop: asyncio.AbstractEventLoop, address: str, ending: str, port: int = 0) -> list[object]:
     """One connection that ends in one way; what both sides were told."""
     accepted: asyncio.Future[Recorder] = loop.create_future()
 
@@ -189,7 +190,7 @@ async def _conversation(loop: asyncio.AbstractEventLoop, address: str, ending: s
         accepted.set_result(recorder)
         return recorder
 
-    server = await loop.create_server(accept, address, 0)
+    server = await loop.create_server(accept, address, port)
     port = server.sockets[0].getsockname()[1]
     _, near = await loop.create_connection(lambda: Recorder(keep_open=False), address, port)
     far = await accepted
@@ -239,8 +240,9 @@ async def _conversation(loop: asyncio.AbstractEventLoop, address: str, ending: s
 @pytest.mark.parametrize("ending", ["close", "abort", "half-close", "paused", "unread"])
 def test_connections_behave_as_real_ones(run: Runner, ending: str) -> None:
     async def real() -> list[object]:
-        async with asyncio.timeout(20):
-            return await _conversation(asyncio.get_running_loop(), "127.0.0.1", ending)
+        async with asyncio.timeout(60):
+            # Nobody else's afterwards, when there is to be no server.
+            return await _conversation(asyncio.get_running_loop(), "127.0.0.1", ending, free_port())
 
     async def simulated(host: Host) -> list[object]:
         return await _conversation(host.loop, "127.0.0.1", ending)
