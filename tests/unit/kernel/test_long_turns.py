@@ -90,6 +90,9 @@ def test_the_verdict_on_servers_under_test_reads_the_log(
     if fails:
         with pytest.raises(pytest.fail.Exception, match="more than 250 ms of processor time"):
             judge(turns)
+        with pytest.raises(pytest.fail.Exception):
+            judge(turns, turns[0].processor_ms - 251)
+        judge(turns, turns[0].processor_ms - 250)
     else:
         judge(turns)
     assert new_turns() == []
