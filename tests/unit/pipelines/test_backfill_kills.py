@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from barnabas.pipelines.offset_ranges import OffsetRange
 from barnabas.pipelines.runner import RunOptions, run_pipeline
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import StateDirectory
-from tests.unit.pipelines.made_pipelines import made_pipeline
+from tests.unit.pipelines.made_pipelines import by_day, made_pipeline, timed
 
 RANGE = OffsetRange({"flights": {0: 0}}, {})
 
@@ -81,7 +82,8 @@ def test_the_command_ends_what_was_cut_short_wherever_that_was(
         place = tmp_path / str(number)
         place.mkdir()
         pipeline = pipeline_of(place)
-        fill(pipeline, "old")
+        old = replace(pipeline, steps=(timed(delay_ms=1), by_day()))
+        fill(old, "old")
         Backfill(pipeline).begin(lambda: RANGE, has_range=False)
         fill(Backfill(pipeline).staged, "new")
         with pytest.MonkeyPatch.context() as patched:
@@ -109,7 +111,8 @@ def test_the_command_ends_what_was_cut_short_wherever_that_was(
         assert {path.name for path in (place / "table").iterdir()} == {"new"}
         assert StateDirectory(place / "state").check_definition(pipeline)[0] == "new"
         assert {path.name for path in (place / "table~before").iterdir()} == {"old"}
-        assert StateDirectory(place / "state~before").state_id() == "old"
+        former = StateDirectory(place / "state~before")
+        assert (former.state_id(), former.definition()) == ("old", definition_of(old))
     assert killed >= (10 if has_exchange else 14)
 
 
