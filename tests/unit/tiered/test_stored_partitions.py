@@ -134,7 +134,7 @@ def test_committed_records_end_where_a_transaction_begins_whose_end_is_not_copie
     put_copy(store, PARTITION, 1, 0, [records(0, 5), records(5, 8, producer_id=7), records(8, 10)], open_at=[(7, 5)])
     assert read(store) == values(0, 5)
     assert read(store, is_committed=False) == values(0, 10)
-    put_copy(store, PARTITION, 2, 10, [records(10, 12, producer_id=7), records(12, 15)], open_at=[(7, 5)])
+    put_copy(store, PARTITION, 2, 10, [records(10, 12, producer_id=7), records(12, 15)], open_at=[(8, 14), (7, 5)])
     assert read(store) == values(0, 5)
     put_copy(store, PARTITION, 3, 15, [abort_marker(15, 7), records(16, 17)], aborted=[(7, 5, 15)])
     assert read(store) == values(0, 5) + values(8, 10) + values(12, 15) + values(16, 17)
