@@ -70,6 +70,14 @@ def resolved(text: str, path: Path, line: int) -> str:
     return _REFERENCE.sub(found, text)
 
 
+def hidden(said: str, given: str, path: Path, line: int) -> str:
+    """What somebody said who knows what the references in `given` stand for, with *** in its place."""
+    for match in _REFERENCE.finditer(given):
+        secret = resolved(match.group(), path, line)
+        said = said.replace(secret, "***") if secret else said
+    return said
+
+
 def spark_settings_of_file(pipeline: Pipeline) -> tuple[tuple[str, str], ...]:
     """The settings of Spark that the file has, resolved. Raises PipelineError."""
     return tuple((name, resolved(value, pipeline.path, pipeline.line)) for name, value in pipeline.spark)

@@ -3,7 +3,7 @@ their own; then one transaction moves its rows to where they belong, together wi
 
 So a batch is in the table once, and whole, whatever ends a run. The number is a row of `barnabas_batches`, beside the
 table: who writes a batch changes that row from the number before, first of all; of two runs the second finds it
-changed, and ends. The statements are those that every database with SQL has.
+changed, and ends. The statements are those that every database with SQL has (`jdbc_statements`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.definition import Delivery, JdbcSink, Pipeline, PipelineError
-from barnabas.pipelines.file_secrets import resolved, without_login
+from barnabas.pipelines.file_secrets import hidden, resolved, without_login
+from barnabas.pipelines.jdbc_statements import delete_statements, is_unfit, patterns_query, quoted_by
 from barnabas.pipelines.lake_marks import TableMarks, refuse_other_records, settle, writer_name
 from barnabas.pipelines.lake_rows import newest_of_keys, refuse_missing_columns, table_columns, without_order
 from barnabas.pipelines.parquet_table import TableError
@@ -31,6 +32,8 @@ STAGE: Final = "barnabas_stage_"
 _NUMBER: Final = "barnabas_row"
 _GOES: Final = "barnabas_goes"
 _REASON_CHARACTERS_MAX: Final = 300
+_OF_TABLE: Final = "(target = ? OR LOWER(target) IN (?, ?))"
+_WRITTEN_BY: Final = "holds rows that another state has written"
 
 
 class JdbcWriter(SinkWriter):
@@ -45,6 +48,8 @@ class JdbcWriter(SinkWriter):
         self._fingerprint = ""
         self._state: StateDirectory | None = None
         self._columns: dict[str, str] = {}
+        self._targets: tuple[str, ...] = ()
+        self._has_row_values = False
         self._attempted = -1
         self._held: tuple[SparkSession, int] | None = None
 
@@ -58,6 +63,9 @@ class JdbcWriter(SinkWriter):
         refuse_missing_columns(self._pipeline, self._sink, frame)
         types = dict(frame.dtypes)
         for name in table_columns(frame, self._sink):
+            if is_unfit(name) or name.lower() in {_NUMBER, _GOES}:
+                message = f"a table of a database cannot have a column {name!r}, as {self._sink.from_view} has"
+                raise self._pipeline.error(f"{message}: give it another name in a step", self._sink.from_line)
             if types[name].startswith(("array", "map", "struct", "variant")):
                 message = f"a table of a database cannot hold {name} ({types[name]}) of {self._sink.from_view}"
                 raise self._pipeline.error(
@@ -67,9 +75,9 @@ class JdbcWriter(SinkWriter):
     def recover(self, frame: DataFrame, state: StateDirectory, state_id: str) -> None:
         """Makes the table where it is missing, and finds out which batches it has."""
         session, view = frame.sparkSession, self._sink.from_view
-        self._state, self._writer = state, writer_name(self._pipeline.name, state_id, view)
+        self._state, self._writer = state, writer_name(self._pipeline.name, state_id, state.name_of(view))
         mark = hashlib.sha256(f"{self._sink.target} {self._writer}".encode()).hexdigest()[:12]
-        self._stage = f"{STAGE}{mark}_{secrets.token_hex(4)}"
+        self._stage = f"{STAGE}{mark}_"
         with self._told("used"), self._connected(session) as connection:
             if self._sink.delivery is Delivery.EXACTLY_ONCE and not connection.getMetaData().supportsTransactions():
                 raise self._pipeline.error(
@@ -77,14 +85,16 @@ class JdbcWriter(SinkWriter):
                     "twice: say `delivery: at_least_once` if that will do",
                     self._sink.line,
                 )
-            for left in _tables(connection, f"{STAGE}{mark}_"):
+            for left in _tables(connection, self._stage):
                 _execute(connection, f"DROP TABLE {left}")
-            self._make_tables(session, connection, frame, state)
+            self._targets = _names_of(connection, self._sink.table)
+            there = self._make_tables(session, connection, frame, state)
             marks = self._marks(connection)
             self._settle(marks, state)
             if self._writer not in marks:
                 _execute(connection, f"INSERT INTO {MARKS} VALUES (?, ?, -1, '')", self._sink.table, self._writer)  # noqa: S608
-            self._columns = self._fitting(session, table_columns(frame, self._sink))
+            self._columns = self._fitting(there, table_columns(frame, self._sink))
+            self._has_row_values = _has_row_values(connection)
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Writes the rows of the batch into a table of their own, unless the target has them."""
@@ -99,8 +109,10 @@ class JdbcWriter(SinkWriter):
         more = [] if delete is None else [F.coalesce(F.col(quoted_name(delete)).cast("int"), F.lit(0)).alias(_GOES)]
         kept = rows.select(*(quoted_name(names[name.lower()]) for name in self._columns), *more)
         kept = kept.withColumn(_NUMBER, F.monotonically_increasing_id())
+        # One of its own for each attempt: a task of a former one that goes on, unheard, has nowhere to write.
+        self._stage = f"{self._stage.rpartition('_')[0]}_{secrets.token_hex(4)}"
         with self._told("written"):
-            self._write(kept, self._stage, "overwrite")
+            self._write(kept, self._stage, "error")
         self._fingerprint = "" if self._state is None else self._state.fingerprint(sink.from_view, batch_id)
         self._held = frame.sparkSession, batch_id
         return Written(is_computed=True, is_held=True)
@@ -111,27 +123,35 @@ class JdbcWriter(SinkWriter):
             return
         session = self._held[0]
         with self._told("written"), self._connected(session) as connection:
-            is_exact = self._sink.delivery is Delivery.EXACTLY_ONCE
-            connection.setAutoCommit(not is_exact)
             self._attempted = batch_id
-            try:
-                if is_exact:
-                    self._move_on(connection, batch_id)
+            if self._sink.delivery is Delivery.EXACTLY_ONCE:
+                self._commit_at_once(connection, batch_id)
+            else:
+                self._refuse_other_writers(connection)
                 self._refuse_doubled(connection)
-                for statement in self._statements(_quote_of(connection)):
-                    _execute(connection, statement)
-                if not is_exact:
-                    self._move_on(connection, batch_id)
-                else:
-                    connection.commit()
-            except Exception:
-                if is_exact:
-                    with contextlib.suppress(Exception):
-                        connection.rollback()
-                raise
+                self._move_rows(connection)
+                self._move_on(connection, batch_id)
             self._next, self._held = batch_id + 1, None
-            connection.setAutoCommit(True)
-            _execute(connection, f"DROP TABLE {self._stage}")
+            # What cannot be removed now is removed by the next run; the batch is there.
+            with contextlib.suppress(Exception):
+                _execute(connection, f"DROP TABLE {self._stage}")
+
+    def _commit_at_once(self, connection: Any, batch_id: int) -> None:
+        connection.setAutoCommit(False)
+        try:
+            # All rows of the table's numbers are locked, so that of two states that begin together one sees the other.
+            self._of_table(connection, f"UPDATE {MARKS} SET batch = batch")  # noqa: S608
+            self._move_on(connection, batch_id)
+            self._refuse_other_writers(connection)
+            self._move_rows(connection)
+            # Behind the rows: what a task that goes on has added since would be counted too.
+            self._refuse_doubled(connection)
+            connection.commit()
+        except Exception:
+            with contextlib.suppress(Exception):
+                connection.rollback()
+            raise
+        connection.setAutoCommit(True)
 
     # Inside.
 
@@ -146,45 +166,51 @@ class JdbcWriter(SinkWriter):
         self._next = batch_id + 1
         return True
 
-    def _statements(self, quote: str) -> list[str]:
-        """What moves the rows of the stage, of which each key has one, to the table."""
-
-        def quoted(name: str) -> str:
-            return f"{quote}{name.replace(quote, quote * 2) if quote else name}{quote}"
-
-        stage_names = ", ".join(map(quoted, self._columns))
-        table_names = ", ".join(map(quoted, self._columns.values()))
-        table, stage = self._sink.table, self._stage
-        unless = f" WHERE {quoted(_GOES)} = 0" if self._sink.rows.delete is not None else ""
+    def _move_rows(self, connection: Any) -> None:
+        """Moves the rows of the stage, of which each key has one, to the table."""
+        quote, table, stage = _quote_of(connection), self._sink.table, self._stage
+        statements = []
+        if self._sink.key:
+            wanted = {name.lower() for name in self._sink.key}
+            keys = [
+                (quoted_by(name, quote), quoted_by(there, quote))
+                for name, there in self._columns.items()
+                if name.lower() in wanted
+            ]
+            found = _rows(connection, patterns_query(stage, [name for name, _ in keys]), len(keys))
+            patterns = [tuple(bool(int(each or 0)) for each in row) for row in found]
+            statements = delete_statements(table, stage, keys, patterns, has_row_values=self._has_row_values)
+        stage_names = ", ".join(quoted_by(name, quote) for name in self._columns)
+        table_names = ", ".join(quoted_by(name, quote) for name in self._columns.values())
+        unless = f" WHERE {quoted_by(_GOES, quote)} = 0" if self._sink.rows.delete is not None else ""
         adding = f"INSERT INTO {table} ({table_names}) SELECT {stage_names} FROM {stage}{unless}"  # noqa: S608
-        if not self._sink.key:
-            return [adding]
-        wanted = {name.lower() for name in self._sink.key}
-        keys = [(quoted(name), quoted(there)) for name, there in self._columns.items() if name.lower() in wanted]
-        same = " AND ".join(
-            f"({stage}.{name} = {table}.{there} OR ({stage}.{name} IS NULL AND {table}.{there} IS NULL))"
-            for name, there in keys
-        )
-        return [f"DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {stage} WHERE {same})", adding]  # noqa: S608
+        for statement in (*statements, adding):
+            _execute(connection, statement)
 
-    def _make_tables(self, session: SparkSession, connection: Any, frame: DataFrame, state: StateDirectory) -> None:
-        """Makes the table of the numbers, and the target, where they are missing."""
-        if not _tables(connection, MARKS):
+    def _make_tables(
+        self, session: SparkSession, connection: Any, frame: DataFrame, state: StateDirectory
+    ) -> list[str]:
+        """Makes the table of the numbers, and the target, where they are missing. Returns the target's columns."""
+        if _columns_of(connection, MARKS) is None:
             columns = "target VARCHAR(200) NOT NULL, writer VARCHAR(300) NOT NULL, batch BIGINT, records VARCHAR(64)"
             _execute(connection, f"CREATE TABLE {MARKS} ({columns}, PRIMARY KEY (target, writer))")
-        if self._is_there(session):
-            return
+        found = _columns_of(connection, self._sink.table)
+        if found is not None:
+            return found
         if state.batches_done(self._sink.from_view).finished >= 0:
             raise self._pipeline.error(
                 f"{self._place} is gone, and the state says that batches were written: restore it, or remove "
                 f"{self._pipeline.state_directory} too to compute everything again",
                 self._sink.line,
             )
-        _execute(connection, f"DELETE FROM {MARKS} WHERE target = ?", self._sink.table)  # noqa: S608
+        self._of_table(connection, f"DELETE FROM {MARKS}")  # noqa: S608
         names = [quoted_name(name) for name in table_columns(frame, self._sink)]
-        # Of a stream Spark makes no empty table.
-        empty = session.createDataFrame([], frame.select(*names).schema)
-        self._write(empty, self._sink.table, "append")
+        # Of a stream Spark makes no empty table. Columns may be null, whatever the query says of them today.
+        schema = frame.select(*names).schema
+        for field in schema.fields:
+            field.nullable = True
+        self._write(session.createDataFrame([], schema), self._sink.table, "error")
+        return _columns_of(connection, self._sink.table) or []
 
     def _settle(self, marks: dict[str, tuple[int, str]], state: StateDirectory) -> None:
         done = state.batches_done(self._sink.from_view)
@@ -201,21 +227,34 @@ class JdbcWriter(SinkWriter):
         """Has the row of the numbers go from the batch before to this one. Raises PipelineError where it is not there,
         since another run has changed it.
         """
-        where = "WHERE target = ? AND writer = ? AND batch = ?"
-        changed = _execute(
+        changed = self._of_table(
             connection,
-            f"UPDATE {MARKS} SET batch = ?, records = ? {where}",  # noqa: S608
+            f"UPDATE {MARKS} SET batch = ?, records = ?",  # noqa: S608
             batch_id,
             self._fingerprint,
-            self._sink.table,
-            self._writer,
-            self._next - 1,
+            and_so=(("writer = ?", self._writer), ("batch = ?", self._next - 1)),
         )
         if changed != 1:
             raise self._pipeline.error(
                 f"{self._place} is written by another run too: stop that one; a state, or a copy of it, has one run",
                 self._sink.line,
             )
+
+    def _refuse_other_writers(self, connection: Any) -> None:
+        """Raises PipelineError where another state has a batch in the table: one that began when this one did."""
+        strangers = sorted(
+            each for each, (batch, _) in self._marks(connection).items() if each != self._writer and batch >= 0
+        )
+        if strangers:
+            raise self._pipeline.error(
+                f"{self._place} {_WRITTEN_BY} ({strangers[0]}): give one of them another table", self._sink.line
+            )
+
+    def _of_table(self, connection: Any, sql: str, *values: object, and_so: Sequence[tuple[str, object]] = ()) -> int:
+        """Runs a statement on the rows of the numbers that are the table's; how many it has changed."""
+        where = " AND ".join([_OF_TABLE, *(condition for condition, _ in and_so)])
+        given = (*values, *self._targets, *(value for _, value in and_so))
+        return _execute(connection, f"{sql} WHERE {where}", *given)
 
     def _refuse_doubled(self, connection: Any) -> None:
         """Raises PipelineError where a task was done twice, since nobody heard of its end: the batch is done again."""
@@ -226,33 +265,21 @@ class JdbcWriter(SinkWriter):
             raise PipelineError(f"a task has written its rows of {self._place} twice; the batch is done again")
 
     def _marks(self, connection: Any) -> dict[str, tuple[int, str]]:
-        found = _rows(connection, f"SELECT writer, batch, records FROM {MARKS} WHERE target = ?", 3, self._sink.table)  # noqa: S608
+        asked = f"SELECT writer, batch, records FROM {MARKS} WHERE {_OF_TABLE}"  # noqa: S608
+        found = _rows(connection, asked, 3, *self._targets)
         return {str(writer): (-1 if batch is None else int(batch), records or "") for writer, batch, records in found}
 
-    def _fitting(self, session: SparkSession, columns: Sequence[str]) -> dict[str, str]:
+    def _fitting(self, found: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
         """The table's columns by ours: it may have them in another case. Raises PipelineError where one is missing."""
-        there = {name.lower(): name for name in self._read(session).columns}
-        missing = [name for name in columns if name.lower() not in there]
+        there = {**{name.lower(): name for name in found}, **{name: name for name in found}}
+        fitting = {name: there.get(name, there.get(name.lower(), "")) for name in columns}
+        missing = [name for name, of_table in fitting.items() if not of_table]
         if missing:
             message = f"{self._place} has no column {missing[0]}, which {self._sink.from_view} has"
             raise self._pipeline.error(
                 f"{message}: add it there by ALTER TABLE, or name another table", self._sink.line
             )
-        return {name: there[name.lower()] for name in columns}
-
-    def _is_there(self, session: SparkSession) -> bool:
-        from pyspark.errors import PySparkException
-
-        try:
-            self._read(session)
-        except PySparkException:
-            raise
-        except Exception:  # noqa: BLE001  # Java's SQLException: each database has words of its own
-            return False
-        return True
-
-    def _read(self, session: SparkSession) -> DataFrame:
-        return session.read.format("jdbc").options(**self._options(), dbtable=self._sink.table).load()
+        return fitting
 
     def _write(self, frame: DataFrame, table: str, mode: str) -> None:
         options = {**self._options(), "dbtable": table, "numPartitions": str(self._sink.connections)}
@@ -301,10 +328,9 @@ class JdbcWriter(SinkWriter):
             raise self._pipeline.error(message, self._sink.line) from error
 
     def _hidden(self, text: str) -> str:
-        """What a driver says, which may have the whole address in it, without secrets."""
-        options = self._options()
-        shown = text.replace(options["url"], without_login(self._sink.url))
-        return shown.replace(options["password"], "***") if options.get("password") else shown
+        """What a driver says, which may have the address in it, or parts of it, without secrets."""
+        shown = text.replace(self._options()["url"], without_login(self._sink.url))
+        return hidden(shown, f"{self._sink.url} {self._sink.password}", self._pipeline.path, self._sink.line)
 
 
 def _reason(error: Any) -> str:
@@ -321,19 +347,67 @@ def _quote_of(connection: Any) -> str:
     return str(connection.getMetaData().getIdentifierQuoteString()).strip()
 
 
+def _names_of(connection: Any, table: str) -> tuple[str, str, str]:
+    """How MARKS may call the table: as the file does, and in small letters, with the connection's schema or without."""
+    schema, folded = _schema_of(connection), table.lower()
+    other = folded.removeprefix(f"{schema}.") if "." in folded else f"{schema}.{folded}"
+    return table, folded, other if schema else folded
+
+
+def _schema_of(connection: Any) -> str:
+    """The schema in which names without one are looked for, in small letters; empty where there are none."""
+    try:
+        return str(connection.getSchema() or "").lower()
+    except Exception:  # noqa: BLE001  # old drivers do not have it
+        return ""
+
+
 def _tables(connection: Any, prefix: str) -> list[str]:
-    """The tables whose names begin so, in whatever case the database has them."""
+    """The tables whose names begin so, in whatever case the database has them, where the connection finds them."""
+    schema, _, stem = prefix.lower().rpartition(".")
+    schema = schema or _schema_of(connection)
     found: dict[str, None] = {}
-    for pattern in (f"{prefix}%", f"{prefix.upper()}%"):
+    for pattern in (f"{stem}%", f"{stem.upper()}%", f"{prefix.rpartition('.')[2]}%"):
         tables = connection.getMetaData().getTables(connection.getCatalog(), None, pattern, None)
         try:
             while tables.next():
-                name = str(tables.getString("TABLE_NAME"))
-                if name.lower().startswith(prefix.lower()):
+                name, of = (str(tables.getString(each) or "") for each in ("TABLE_NAME", "TABLE_SCHEM"))
+                if name.lower().startswith(stem) and (not of or not schema or of.lower() == schema.rpartition(".")[2]):
                     found[name] = None
         finally:
             tables.close()
     return list(found)
+
+
+def _columns_of(connection: Any, table: str) -> list[str] | None:
+    """The names of the table's columns; None where there is no such table. Raises what hinders to read one that is."""
+    from py4j.protocol import Py4JJavaError
+
+    statement = connection.createStatement()
+    try:
+        result = statement.executeQuery(f"SELECT * FROM {table} WHERE 1 = 0")  # noqa: S608
+        told = result.getMetaData()
+        return [str(told.getColumnLabel(number + 1)) for number in range(told.getColumnCount())]
+    except Py4JJavaError:
+        # Each database has words of its own for a table that is missing.
+        name = table.rpartition(".")[2].lower()
+        if any(found.lower() == name for found in _tables(connection, table)):
+            raise
+        return None
+    finally:
+        statement.close()
+
+
+def _has_row_values(connection: Any) -> bool:
+    """Whether the database knows `(a, b) IN (SELECT ...)`."""
+    from py4j.protocol import Py4JJavaError
+
+    within = f"SELECT target, writer FROM {MARKS} WHERE 1 = 0"  # noqa: S608
+    try:
+        _rows(connection, f"SELECT target FROM {MARKS} WHERE (target, writer) IN ({within})", 1)  # noqa: S608
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def _execute(connection: Any, sql: str, *values: object) -> int:
