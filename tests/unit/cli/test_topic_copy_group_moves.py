@@ -97,6 +97,8 @@ def test_nobody_is_moved_back(cluster: SimulatedCluster) -> None:
     commit(cluster, "b", 3, "t")
     run(cluster, plan(groups=["*"]))
     assert (offset_of(cluster, "a"), offset_of(cluster, "b")) == (15, 7)
+    at = TopicPartition("t", 0)
+    assert asked(cluster, lambda admin: admin.list_group_offsets("b"))[at].metadata == "mine"
 
 
 def test_a_group_that_may_not_be_seen_keeps_no_other_back(
