@@ -28,8 +28,7 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
-    import ssl
-
+    from barnabas.cli.console_certificate import OwnCertificate
     from barnabas.console.pipelines import ReadFiles
     from barnabas.kernel.real_host import RealHost
     from barnabas.security.login_files import User
@@ -130,8 +129,8 @@ def command(
         users = None if login_file is None else _users(login_file)
         if users is None:
             _refuse_address(address, no_login, allow_changes)
-        own_tls = _own_tls(tls_certificate, tls_key)
-        _warn_of_plain_passwords(address, is_plain=users is not None and own_tls is None)
+        own = _certificate(tls_certificate, tls_key)
+        _warn_of_plain_passwords(address, is_plain=users is not None and own is None)
         servers = tuple(server.strip() for server in bootstrap.split(",") if server.strip())
         logger = _logger()
         try:
@@ -152,7 +151,7 @@ def command(
                 names=names,
                 login=access.login,
                 tls=access.tls,
-                own_tls=own_tls,
+                own_tls=None if own is None else own.context,
                 users=users,
                 may_change=allow_changes,
                 on_change=_tell_of_change,
@@ -231,33 +230,15 @@ def _warn_of_plain_passwords(address: str, *, is_plain: bool) -> None:
     )
 
 
-def _own_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+def _certificate(certificate: str | None, key: str | None) -> OwnCertificate | None:
     """How pages are served; None for plainly. Raises CommandError."""
     if certificate is None:
         if key is not None:
             raise click.UsageError("--tls-key goes with --tls-certificate")
         return None
-    import ssl
+    from barnabas.cli.console_certificate import OwnCertificate
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost as much as a connection
-    context.num_tickets = 0  # a connection has one request, and none is taken up again
-    named = certificate if key is None else f"{certificate} and {key}"
-
-    def refuse() -> str:  # it would ask at the terminal
-        raise CommandError(
-            f"the key in {key or certificate} is encrypted: give one that is not, which only you may read"
-        )
-
-    try:
-        context.load_cert_chain(certificate, key, password=refuse)
-    except ssl.SSLError as error:
-        reason = (error.reason or str(error)).replace("_", " ").lower()
-        raise CommandError(f"{named}: no certificate and key in PEM that belong together: {reason}") from error
-    except OSError as error:
-        raise CommandError(f"{named}: {error.strerror or error}") from error
-    return context
+    return OwnCertificate(certificate, key, _tell_of_change)
 
 
 def _users(path: str) -> Mapping[str, User]:
@@ -296,7 +277,7 @@ def _print_login(name: str, role: str) -> None:
 
 
 def _tell_of_change(text: str) -> None:
-    """What was changed, by whom, in a line on standard error."""
+    """What was changed, by whom, in a line on standard error; or that the certificate was."""
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     now = dt.datetime.now(dt.UTC)
     with contextlib.suppress(OSError):

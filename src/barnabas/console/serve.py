@@ -41,7 +41,7 @@ async def serve(
     names: Iterable[str] = (),
     login: AnyLogin | None = None,
     tls: ssl.SSLContext | None = None,
-    own_tls: ssl.SSLContext | None = None,
+    own_tls: Callable[[], ssl.SSLContext] | None = None,
     users: Mapping[str, User] | None = None,
     may_change: bool = False,
     on_change: Callable[[str], object] = lambda _: None,
@@ -53,11 +53,11 @@ async def serve(
     broker answers.
 
     `names` are further names that browsers may know it by; `login` is for brokers that want one, and `tls` for
-    those that are secured; with `own_tls` the pages come by TLS; `users` have to log in to the console, None lets in
-    whoever reaches it. Where it `may_change` the cluster, `on_change` is told of each change; `read_files` reads the
-    files of pipelines that it shows. With a higher `pace` brokers are asked so many times as often. Raises OSError
-    where it cannot listen, AuthenticationFailedError where the login is refused at the start, and ValueError for
-    bootstrap servers that are none.
+    those that are secured; with `own_tls`, asked for each connection, the pages come by TLS; `users` have to log in to
+    the console, None lets in whoever reaches it. Where it `may_change` the cluster, `on_change` is told of each change;
+    `read_files` reads the files of pipelines that it shows. With a higher `pace` brokers are asked so many times as
+    often. Raises OSError where it cannot listen, AuthenticationFailedError where the login is refused at the start, and
+    ValueError for bootstrap servers that are none.
     """
     servers = tuple(bootstrap_servers)
     settings = ClientSettings(
@@ -100,12 +100,12 @@ async def serve(
         await client.close()
 
 
-def _maker_of(context: ssl.SSLContext | None) -> Callable[[], Tls] | None:
+def _maker_of(context: Callable[[], ssl.SSLContext] | None) -> Callable[[], Tls] | None:
     if context is None:
         return None
     from barnabas.console.tls import ServerTls  # and OpenSSL
 
-    return lambda: ServerTls(context)
+    return lambda: ServerTls(context())
 
 
 def _in_url(address: str) -> str:

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.cli import console_certificate
 from barnabas.cli.connection import CommandError
-from barnabas.cli.console import _own_tls
+from barnabas.cli.console_certificate import OwnCertificate, read_context
 from barnabas.console import http
 from barnabas.console.http import HttpServer, Request, Response
 from barnabas.console.tls import ServerTls
@@ -43,8 +44,7 @@ def run(certified: Certified, body: Any, loop: Callable[[], asyncio.AbstractEven
         return Response(200, b"x" * 300_000 + "/".join(request.segments).encode())
 
     async def main() -> None:
-        tls = _own_tls(str(certified.certificate), str(certified.key))
-        assert tls is not None
+        tls = read_context(str(certified.certificate), str(certified.key))
         server = HttpServer(
             asyncio.get_running_loop(), hello, logging.getLogger("tests.http"), make_tls=lambda: ServerTls(tls)
         )
@@ -173,8 +173,7 @@ def test_other_protocols_within_tls_are_no_way_in(certified: Certified, sent: by
 
 
 def test_nobody_may_begin_a_connection_anew_or_take_one_up_again(certified: Certified) -> None:
-    tls = _own_tls(str(certified.certificate), str(certified.key))
-    assert tls is not None
+    tls = read_context(str(certified.certificate), str(certified.key))
     assert tls.options & ssl.OP_NO_RENEGOTIATION
     assert (tls.num_tickets, tls.minimum_version) == (0, ssl.TLSVersion.TLSv1_2)
 
@@ -192,4 +191,34 @@ def test_files_that_are_no_certificate_and_key_are_named(certified: Certified, t
         (str(tmp_path / "missing"), "No such file"),
     ):
         with pytest.raises(CommandError, match=expected):
-            _own_tls(str(certified.certificate), key)
+            read_context(str(certified.certificate), key)
+
+
+def test_a_certificate_is_exchanged_while_the_console_runs(
+    certified: Certified, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_certificate, "_LOOKED_EVERY_SECONDS", 0.0)
+    certificate, key, told = tmp_path / "certificate.pem", tmp_path / "key.pem", list[str]()
+    certificate.write_bytes(certified.certificate.read_bytes())
+    key.write_bytes(certified.key.read_bytes())
+    own = OwnCertificate(str(certificate), str(key), told.append)
+    first = own.context()
+    assert own.context() is first
+    later = shared_authority().sign("/CN=later")
+    certificate.write_bytes(later.certificate.read_bytes())
+    assert own.context() is own.context() is first
+    key.unlink()
+    assert own.context() is first
+    key.write_bytes(later.key.read_bytes())
+    second = own.context()
+    assert second is not first
+    assert own.context() is second
+    assert [each.partition(":")[0] for each in told] == [
+        "the certificate stays as it was",
+        "the certificate stays as it was",
+        f"the certificate is that of {certificate} as it is now",
+    ]
+    monkeypatch.setattr(console_certificate, "_LOOKED_EVERY_SECONDS", 1_000.0)
+    key.unlink()
+    assert own.context() is second
+    assert len(told) == 3
