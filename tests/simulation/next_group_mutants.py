@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from barnabas.coordinators.consumer_group.committed import CommitGate, OnKnown
-from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
+from barnabas.coordinators.consumer_group.timeouts import MemberTimeouts
 from barnabas.testing.user_plans import NEXT_GROUPS
 from barnabas.wire.errors import ErrorCode
 from tests.simulation.mutants import Mutant
@@ -43,7 +43,7 @@ def take_commits_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def expect_no_loaded_members(patch: pytest.MonkeyPatch) -> None:
     """A new coordinator waits for ever for members that vanished under the one before."""
-    patch.setattr(ConsumerGroups, "expect_loaded", lambda _self, _handle, _hosted: None)
+    patch.setattr(MemberTimeouts, "expect_loaded", lambda _self, _handle, _hosted: None)
 
 
 NEXT_GROUP_MUTANTS = (

@@ -1,6 +1,7 @@
 """LeaveGroup, 0 to 5: members leave a classic group, or are removed from it by the names of static members.
 
-Before version 3 there is one member, and its error is that of the response. Nothing is left out.
+So do members of a consumer group that use the classic protocol. Before version 3 there is one member, and its error is
+that of the response. Nothing is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class LeaveGroupHandler:
     def __init__(self, group_coordinator: GroupCoordinator) -> None:
         self._group_coordinator = group_coordinator
 
-    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Steps[LeaveGroupResponse]:
+    def handle(self, context: RequestContext, request: LeaveGroupRequest) -> Steps[None]:
         if not may(context, AclOperation.READ, ResourceType.GROUP, request.group_id):
             raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if context.api_version >= _BATCHED_SINCE:
@@ -37,10 +38,20 @@ class LeaveGroupHandler:
             for start in range(STEP_ELEMENTS, len(leaving), STEP_ELEMENTS):
                 yield
                 members += leave(request.group_id, leaving[start : start + STEP_ELEMENTS])
-            return LeaveGroupResponse(members=members)
+            self._answer(context, request.group_id, LeaveGroupResponse(members=members))
+            return
         only = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
         (member,) = self._group_coordinator.leave_group(request.group_id, [only])
-        return LeaveGroupResponse(error_code=member.error_code)
+        self._answer(context, request.group_id, LeaveGroupResponse(error_code=member.error_code))
+
+    def _answer(self, context: RequestContext, group_id: str, response: LeaveGroupResponse) -> None:
+        """Now, or when it is committed that members have left a consumer group."""
+        responder = context.park()
+
+        def known(error: ErrorCode) -> None:
+            responder.respond(response if error is ErrorCode.NONE else LeaveGroupResponse(error_code=error))
+
+        self._group_coordinator.when_known(group_id, known)
 
     def error_response(
         self, _context: RequestContext, _request: LeaveGroupRequest, error: KafkaError

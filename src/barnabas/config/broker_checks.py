@@ -262,11 +262,6 @@ CHECKS: Final = (
         "Java classes cannot be loaded here; only Apache Kafka's UniformAssignor and RangeAssignor are known",
     ),
     Check(
-        ("group.consumer.migration.policy", "group.coordinator.rebalance.protocols"),
-        lambda values: not _offers_consumer(values) or values["group.consumer.migration.policy"].lower() == "disabled",
-        "groups do not go from one protocol to the other while they have members; only disabled is known",
-    ),
-    Check(
         ("group.coordinator.rebalance.protocols", "inter.broker.protocol.version"),
         lambda values: (
             not _offers_consumer(values) or is_at_least(values["inter.broker.protocol.version"], _TOPIC_IDS_SINCE)

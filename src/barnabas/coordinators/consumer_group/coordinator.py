@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from barnabas.coordinators.consumer_group.conversion import ConversionError, downgraded, upgraded
+from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.heartbeats import (
     ConsumerHeartbeat,
     Records,
+    Registration,
     check_epoch,
     check_request,
     known_member,
@@ -24,7 +26,7 @@ from barnabas.coordinators.consumer_group.heartbeats import (
     remove,
 )
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
-from barnabas.coordinators.consumer_group.member import ConsumerMember, Partitions
+from barnabas.coordinators.consumer_group.member import LEFT_EPOCH, ConsumerMember, Partitions
 from barnabas.coordinators.consumer_group.records import (
     ConsumerGroupRecord,
     Current,
@@ -34,12 +36,16 @@ from barnabas.coordinators.consumer_group.records import (
     Tombstone,
     encoded,
 )
-from barnabas.coordinators.consumer_group.states import MemberState
 from barnabas.coordinators.consumer_group.targets import ASSIGNORS, NewTarget, assigned_anew
+from barnabas.coordinators.consumer_group.timeouts import MemberTimeouts
 from barnabas.coordinators.consumer_group.topics import GroupTopics
 from barnabas.coordinators.group.background import BackgroundSteps
 from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle
-from barnabas.coordinators.group.effects import Reply, TimerKey, TimerKind
+from barnabas.coordinators.group.effects import Reply
+from barnabas.coordinators.group.group import Group
+from barnabas.coordinators.group.membership import expect_loaded_members
+from barnabas.coordinators.group.rebalance import resume_rebalance
+from barnabas.coordinators.group.records import group_key, group_value
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.shard import APPEND_ERRORS, batch_in_steps
 from barnabas.kernel.host import Host
@@ -47,16 +53,13 @@ from barnabas.kernel.ids import Uuid
 from barnabas.kernel.steps import Steps, each
 from barnabas.wire.compression_types import Compression
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import ConsumerGroupHeartbeatResponse
+from barnabas.wire.messages import ConsumerGroupHeartbeatResponse, GroupMetadataValue
 from barnabas.wire.primitives import EncodeError
 
-_MS_PER_SECOND: Final = 1000
-_RETRY_MS: Final = 500
-"""After which a member is removed that could not be, since the log refused it."""
 _MEMBERS_PER_STEP: Final = 32
 """Each of whom has a record appended, which costs some 200 us."""
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-_HEARTBEAT_ERRORS: Final = {
+MEMBER_ERRORS: Final = {
     **APPEND_ERRORS,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -102,8 +105,7 @@ class ConsumerGroups:
         self._logger = logger
         self._assignors = settings.assignors
         self._topics_version = 0
-        self._overdue: deque[tuple[GroupHandle, TimerKey]] = deque()
-        """Members who are to be fenced."""
+        self.timeouts = MemberTimeouts(settings, effects, background, self._fence, logger)
 
     @property
     def default_assignor(self) -> str:
@@ -125,18 +127,19 @@ class ConsumerGroups:
             else:
                 self._beat(handle, request, reply)
         except KafkaError as error:
-            reply(heartbeat_error(_HEARTBEAT_ERRORS.get(error.code, error.code), error.message))
+            reply(heartbeat_error(MEMBER_ERRORS.get(error.code, error.code), error.message))
 
     def _beat(self, handle: GroupHandle | None, request: ConsumerHeartbeat, reply: Reply) -> None:
         hosted, before = self._hosted(handle, request)
         core = hosted.core
+        former = None if handle is None else handle.group
         registration = register(
             core,
             request,
             "" if request.member_id else Uuid.generate(self._host.entropy).dashed,
             self._topics.facts,
             size_max=self._settings.consumer_size_max,
-            is_stale=hosted.seen_topics != self._topics_version,
+            is_stale=self.is_stale(hosted),
         )
         member_id = registration.member.member_id
         created = None
@@ -144,21 +147,41 @@ class ConsumerGroups:
             created = handle = self._create(hosted)
         try:
             if registration.records:
-                self._append(handle, hosted, before, registration.records)
+                self.append(handle, hosted, registration.records, before=before, replaces=True)
         except BaseException:
             if created is not None:
                 self._discard(created)
             raise
-        hosted.seen_topics = self._topics_version
+        if isinstance(former, Group):
+            self._effects.retire(handle, former)
+            self.timeouts.expect_loaded(handle, hosted)
         if request.joins:
             self._logger.info(
                 "[GroupId %s] Member %s joins the consumer group using the consumer protocol.", core.group_id, member_id
             )
+        self.registered(hosted, registration)
+        self.timeouts.expect_member(handle, hosted, member_id)
+        finish = functools.partial(self._answer, handle, hosted, request, registration.member, reply)
+        self.when_assigned(handle, hosted, finish)
+
+    def registered(self, hosted: HostedConsumerGroup, registration: Registration) -> None:
+        """What a member has said is in the log, and it was looked at the topics of the group."""
+        hosted.seen_topics = self._topics_version
         if registration.is_bumped:
             self._on_rebalance()
-            self._logger.info("[GroupId %s] Bumped group epoch to %d.", core.group_id, core.epoch)
-        self.expect_member(handle, hosted, member_id)
-        finish = functools.partial(self._answer, handle, hosted, request, registration.member, reply)
+            self._logger.info("[GroupId %s] Bumped group epoch to %d.", hosted.group_id, hosted.core.epoch)
+
+    def is_stale(self, hosted: HostedConsumerGroup) -> bool:
+        """Whether the topics of the group are to be looked at again."""
+        return hosted.seen_topics != self._topics_version
+
+    def when_assigned(
+        self, handle: GroupHandle, hosted: HostedConsumerGroup, finish: Callable[[ErrorCode], None]
+    ) -> None:
+        """Calls when there is a target assignment of the group's present epoch, perhaps before this returns, or with
+        the error where there is none.
+        """
+        core = hosted.core
         if core.needs_assignment:
             hosted.waiting.append((core.epoch, finish))
             self._assign(handle, hosted)
@@ -168,9 +191,8 @@ class ConsumerGroups:
     def _hosted(
         self, handle: GroupHandle | None, request: ConsumerHeartbeat
     ) -> tuple[HostedConsumerGroup, list[tuple[bytes, bytes | None]]]:
-        """The group, and what is to be written ahead of its records: an empty classic group makes place for it.
-
-        Raises KafkaError GROUP_ID_NOT_FOUND.
+        """The group, and what is to be written ahead of its records: a classic group makes place for it, with its
+        members if it has any. Raises KafkaError GROUP_ID_NOT_FOUND.
         """
         if handle is None:
             if request.joins:
@@ -179,9 +201,32 @@ class ConsumerGroups:
         group = handle.group
         if isinstance(group, HostedConsumerGroup):
             return group, []
-        if request.joins and group.is_empty:
-            return HostedConsumerGroup(request.group_id, group.offsets), group.tombstones()
+        if request.joins:
+            if group.is_empty:
+                return HostedConsumerGroup(request.group_id, group.offsets), group.tombstones()
+            return self._upgraded(group)
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
+
+    def _upgraded(self, group: Group) -> tuple[HostedConsumerGroup, list[tuple[bytes, bytes | None]]]:
+        """As `_hosted`, of a classic group that has members."""
+        group_id = group.group_id
+        try:
+            if not self._settings.upgrades_groups:
+                raise ConversionError("the online upgrade is disabled")
+            if not group.is_consumer_group:
+                raise ConversionError("it does not use the consumer embedded protocol")
+            if group.member_count > self._settings.consumer_size_max:
+                raise ConversionError("its size exceeds the maximum size of consumer groups")
+            core, records = upgraded(group, self._topics)
+            before = [*group.tombstones(), *(encoded(group_id, record) for record in records)]
+        except (ConversionError, EncodeError) as error:
+            self._logger.info("Cannot upgrade classic group %s to consumer group: %s.", group_id, error)
+            raise KafkaError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Group {group_id} is not a consumer group, and cannot be upgraded to one: {error}.",
+            ) from error
+        self._logger.info("Upgrading classic group %s with %d members.", group_id, group.member_count)
+        return HostedConsumerGroup(group_id, group.offsets, core=core), before
 
     def _answer(
         self,
@@ -200,9 +245,9 @@ class ConsumerGroups:
             member = known_member(hosted.core, member_id)
             if member.epoch != registered.epoch:  # another request of the member was served while this one waited
                 check_epoch(member, request.epoch, request.owned)
-            updated = self._reconcile(handle, hosted, member, request.owned)
+            updated = self.reconcile(handle, hosted, member, request.owned)
         except KafkaError as failure:
-            reply(heartbeat_error(_HEARTBEAT_ERRORS.get(failure.code, failure.code), failure.message))
+            reply(heartbeat_error(MEMBER_ERRORS.get(failure.code, failure.code), failure.message))
             return
         except Exception:  # which concerns this member; others are waiting, too
             self._logger.exception("[GroupId %s] Member %s cannot be served", hosted.group_id, member_id)
@@ -217,19 +262,20 @@ class ConsumerGroups:
         )
         self._reply_when_committed(hosted, response, reply)
 
-    def _reconcile(
+    def reconcile(
         self, handle: GroupHandle, hosted: HostedConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> ConsumerMember:
+        """The member after its next step, which is in the log. Raises KafkaError."""
         updated = reconcile(hosted.core, member, owned)
         if updated is member or updated == member:
             return member
-        self._append(handle, hosted, [], [Current(updated)])
+        self.append(handle, hosted, [Current(updated)])
         self._logger.info(
             "[GroupId %s] Member %s is %s at epoch %d, with %d partitions and %d to give up.",
             *(hosted.group_id, member.member_id, updated.state.name, updated.epoch),
             *(sum(map(len, updated.assigned.values())), sum(map(len, updated.revoking.values()))),
         )
-        self._expect_revocation(handle, hosted, updated)
+        self.timeouts.expect_revocation(handle, hosted, updated)
         return updated
 
     def _reply_when_committed(
@@ -239,7 +285,7 @@ class ConsumerGroups:
             if error is ErrorCode.NONE:
                 reply(response)
             else:
-                reply(heartbeat_error(_HEARTBEAT_ERRORS.get(error, error)))
+                reply(heartbeat_error(MEMBER_ERRORS.get(error, error)))
 
         hosted.gate.when_known(known)
 
@@ -248,21 +294,87 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         hosted = handle.group
         member, records = leave(hosted.core, request, self._topics.facts)
-        self._append(handle, hosted, [], records)
+        if request.epoch == LEFT_EPOCH:
+            self._remove(handle, hosted, member, records)
+        else:
+            self.append(handle, hosted, records)
         self._logger.info("[GroupId %s] Member %s left the consumer group.", hosted.group_id, member.member_id)
         response = ConsumerGroupHeartbeatResponse(member_id=member.member_id, member_epoch=request.epoch)
         self._reply_when_committed(hosted, response, reply)
 
+    # Members that go.
+
+    def _remove(
+        self, handle: GroupHandle, hosted: HostedConsumerGroup, member: ConsumerMember, records: Records
+    ) -> None:
+        """The member goes, by these records; or the group becomes a classic one without it. Raises KafkaError."""
+        value = self._downgraded(hosted.core, member)
+        if value is not None:
+            try:
+                self._make_classic(handle, hosted, value)
+            except KafkaError as error:
+                if error.code not in _TOO_LARGE:
+                    raise
+                self._logger.info("Cannot downgrade consumer group %s: its record is too large.", hosted.group_id)
+            else:
+                return
+        self.append(handle, hosted, records)
+
+    def _fence(self, handle: GroupHandle, hosted: HostedConsumerGroup, member: ConsumerMember) -> None:
+        self._remove(handle, hosted, member, remove(hosted.core, member, self._topics.facts))
+
+    def _downgraded(self, core: ConsumerGroup, leaving: ConsumerMember) -> GroupMetadataValue | None:
+        """The record of the classic group that is left; None where it stays what it is."""
+        if not core.is_all_classic_but(leaving):
+            return None
+        try:
+            if not self._settings.downgrades_groups:
+                raise ConversionError("the online downgrade is disabled")
+            if len(core.members) - 1 > self._settings.size_max:
+                raise ConversionError("its size exceeds the maximum size of classic groups")
+            return downgraded(core, leaving, self._topics, self._effects.now().time_ms)
+        except (ConversionError, EncodeError) as error:
+            self._logger.info("Cannot downgrade consumer group %s to classic group: %s.", core.group_id, error)
+            return None
+
+    def _make_classic(self, handle: GroupHandle, hosted: HostedConsumerGroup, value: GroupMetadataValue) -> None:
+        """The group becomes a classic one, whose members are all to join again. Raises KafkaError."""
+        group_id, now = hosted.group_id, self._effects.now()
+        classic = Group(group_id, self._settings, self._logger, now)
+        classic.offsets = hosted.offsets
+        classic.restore(value)
+        tombstones = hosted.core.tombstones()
+        replay_tombstones, done = self._replay_and_done(handle, hosted, tombstones)
+
+        def replay(base_offset: int) -> None:
+            replay_tombstones(base_offset)
+            self._effects.stop_timers(handle)
+            handle.group = classic
+
+        records = [encoded(group_id, record) for record in tombstones]
+        records.append((group_key(group_id), group_value(value, self._settings.value_versions.group)))
+        handle.shard.append(records, now.time_ms, replay, done)
+        self._logger.info("Downgraded group %s from consumer to classic: %d members.", group_id, len(value.members))
+        expect_loaded_members(classic, now)
+        resume_rebalance(classic, now)
+        self._effects.perform(handle)
+
     # Records.
 
-    def _append(
+    def append(
         self,
         handle: GroupHandle,
         hosted: HostedConsumerGroup,
-        before: Sequence[tuple[bytes, bytes | None]],
         records: Records,
+        *,
+        before: Sequence[tuple[bytes, bytes | None]] = (),
+        replaces: bool = False,
     ) -> None:
-        """Appends in one batch, and replays. Raises KafkaError where the log refuses it: nothing has changed then."""
+        """Appends in one batch, and replays; `before` is ahead of the records where the group `replaces` another one.
+        Raises KafkaError where the log refuses it, or the group is there no more: nothing has changed then.
+        """
+        if handle.group is not hosted and not replaces:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         try:
             batch = [*before, *(encoded(hosted.group_id, record) for record in records)]
         except EncodeError as error:  # texts that a request may have and a record may not
@@ -279,7 +391,9 @@ class ConsumerGroups:
         def replay(base_offset: int) -> None:
             nonlocal replayed_at
             replayed_at = base_offset
-            handle.group = hosted  # an empty classic group has made place
+            if handle.group is not hosted:  # a classic group has made place
+                self._effects.stop_timers(handle)
+                handle.group = hosted
             for record in records:
                 hosted.core.replay(record)
             hosted.gate.began(base_offset)
@@ -298,9 +412,7 @@ class ConsumerGroups:
             if isinstance(record, Tombstone) and record.kind is RecordKind.MEMBER:
                 member_id = record.member_id
                 if member_id not in hosted.core.members:
-                    hosted.forget(member_id)
-                    for kind in (TimerKind.SESSION, TimerKind.REVOCATION):
-                        self._effects.stop_timer(handle, TimerKey(kind, member_id))
+                    self.timeouts.forget(handle, hosted, member_id)
 
     # The target assignment.
 
@@ -379,101 +491,9 @@ class ConsumerGroups:
         strays = [member_id for member_id in named if member_id not in hosted.core.members]
         if strays:
             try:
-                self._append(handle, hosted, [], [Tombstone(RecordKind.TARGET, member_id) for member_id in strays])
+                self.append(handle, hosted, [Tombstone(RecordKind.TARGET, member_id) for member_id in strays])
             except KafkaError as error:
                 self._logger.warning("[GroupId %s] Targets of former members stay: %s", hosted.group_id, error)
-
-    # Time-outs.
-
-    def expect_loaded(self, handle: GroupHandle, hosted: HostedConsumerGroup) -> None:
-        """The members of a group that was loaded are to be heard of within their sessions."""
-        for member_id, member in hosted.core.members.items():
-            if member_id not in hosted.deadlines:
-                self.expect_member(handle, hosted, member_id)
-            if member.state is MemberState.UNREVOKED_PARTITIONS and member_id not in hosted.revocations:
-                self._expect_revocation(handle, hosted, member)
-
-    def expect_member(self, handle: GroupHandle, hosted: HostedConsumerGroup, member_id: str) -> None:
-        """The member lives now. Its timer runs on, and is started again for what is left when it rings."""
-        timeout_ms = self._settings.consumer_session_timeout_ms
-        hosted.deadlines[member_id] = self._effects.now().seconds + timeout_ms / _MS_PER_SECOND
-        key = TimerKey(TimerKind.SESSION, member_id)
-        if key not in handle.timers:
-            self._effects.start_timer(handle, key, timeout_ms, self._session_rang)
-
-    def _expect_revocation(self, handle: GroupHandle, hosted: HostedConsumerGroup, member: ConsumerMember) -> None:
-        key = TimerKey(TimerKind.REVOCATION, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
-            hosted.revocations[member.member_id] = member.epoch
-            self._effects.start_timer(handle, key, member.rebalance_timeout_ms, self._revocation_rang)
-        elif hosted.revocations.pop(member.member_id, None) is not None:
-            self._effects.stop_timer(handle, key)
-
-    def _session_rang(self, handle: GroupHandle, key: TimerKey) -> None:
-        hosted = handle.group
-        if isinstance(hosted, HostedConsumerGroup) and key.member_id in hosted.deadlines:
-            remaining_ms = (hosted.deadlines[key.member_id] - self._effects.now().seconds) * _MS_PER_SECOND
-            if remaining_ms > 0:
-                self._effects.start_timer(handle, key, remaining_ms, self._session_rang)
-            else:
-                self._fence_soon(handle, key)
-
-    def _revocation_rang(self, handle: GroupHandle, key: TimerKey) -> None:
-        self._fence_soon(handle, key)
-
-    def _fence_soon(self, handle: GroupHandle, key: TimerKey) -> None:
-        """In the next turns: very many time-outs may come in this one."""
-        self._overdue.append((handle, key))
-        if len(self._overdue) == 1:
-            self._background.run(self._fence_overdue(), "fence-members")
-
-    def _fence_overdue(self) -> Steps[None]:
-        yield
-        left = _MEMBERS_PER_STEP
-        while self._overdue:
-            try:
-                self._fence_if_overdue(*self._overdue[0])
-            except Exception:
-                self._logger.exception("A member could not be fenced")
-            self._overdue.popleft()
-            left -= 1
-            if not left:
-                yield
-                left = _MEMBERS_PER_STEP
-
-    def _fence_if_overdue(self, handle: GroupHandle, key: TimerKey) -> None:
-        hosted = handle.group
-        if not isinstance(hosted, HostedConsumerGroup) or not handle.shard.is_active:
-            return
-        member = hosted.core.members.get(key.member_id)
-        if member is None:
-            return
-        if key.kind is TimerKind.SESSION:
-            if hosted.deadlines.get(member.member_id, 0.0) <= self._effects.now().seconds:
-                self._fence(handle, hosted, member, key, "the member session expired.")
-            else:  # it was heard of in the last moment
-                self._session_rang(handle, key)
-        elif hosted.awaits_revocation(member):
-            timeout_ms = member.rebalance_timeout_ms
-            reason = f"it failed to transition from epoch {member.epoch} within {timeout_ms}ms."
-            self._fence(handle, hosted, member, key, reason)
-
-    def _fence(
-        self, handle: GroupHandle, hosted: HostedConsumerGroup, member: ConsumerMember, key: TimerKey, reason: str
-    ) -> None:
-        try:
-            self._append(handle, hosted, [], remove(hosted.core, member, self._topics.facts))
-        except KafkaError as error:
-            self._logger.warning(
-                "[GroupId %s] Member %s is still to be fenced, which the log refused: %s",
-                *(hosted.group_id, member.member_id, error),
-            )
-            rang = self._session_rang if key.kind is TimerKind.SESSION else self._revocation_rang
-            self._effects.start_timer(handle, key, _RETRY_MS, rang)
-            return
-        self._logger.info(
-            "[GroupId %s] Member %s fenced from the group because %s", hosted.group_id, member.member_id, reason
-        )
 
 
 def _assignment(partitions: Partitions) -> ConsumerGroupHeartbeatResponse.Assignment:

@@ -7,7 +7,8 @@ they are loaded. What a heartbeat decides is in `heartbeats`, the target assignm
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from barnabas.coordinators.consumer_group.member import (
@@ -43,9 +44,11 @@ class ConsumerGroup:
 
     __slots__ = (
         "_assignors",
+        "_classic_protocols",
         "_owners",
         "_subscribers",
         "assignment_epoch",
+        "classic_count",
         "epoch",
         "group_id",
         "is_recorded",
@@ -68,6 +71,10 @@ class ConsumerGroup:
         """Member ids by the names of static members."""
         self.targets: dict[str, Partitions] = {}
         """What each member is to own."""
+        self.classic_count = 0
+        """How many members use the classic protocol."""
+        self._classic_protocols: dict[str, int] = {}
+        """How many of them offer each of their protocols."""
         self._owners: dict[Uuid, dict[int, str]] = {}
         self._subscribers: dict[str, int] = {}
         self._assignors: dict[str, int] = {}
@@ -101,6 +108,22 @@ class ConsumerGroup:
         owners = self._owners.get(topic_id)
         return owners is not None and number in owners
 
+    def supports_classic(self, protocols: Iterable[str]) -> bool:
+        """Whether one of the protocols is offered by all members that use the classic protocol."""
+        return any(self._classic_protocols.get(name, 0) == self.classic_count for name in protocols)
+
+    def is_all_classic_but(self, member: ConsumerMember) -> bool:
+        """Whether all others, of which there are some, use the classic protocol, and this one does not."""
+        return member.classic is None and 0 < self.classic_count == len(self.members) - 1
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether others own what the member is to own."""
+        return any(
+            self.is_owned(topic_id, number)
+            for topic_id, numbers in self.target(member.member_id).items()
+            for number in numbers - member.assigned.get(topic_id, frozenset())
+        )
+
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
@@ -110,12 +133,15 @@ class ConsumerGroup:
 
     def topics_with(self, before: ConsumerMember | None, after: ConsumerMember | None) -> set[str]:
         """The names that members are subscribed to, when a member is replaced by another one or none."""
-        names = set(self._subscribers)
-        if before is not None:
-            names.difference_update(name for name in before.subscribed if self._subscribers.get(name) == 1)
+        names = self.topics_without(() if before is None else (before,))
         if after is not None:
             names |= after.subscribed
         return names
+
+    def topics_without(self, leaving: Iterable[ConsumerMember]) -> set[str]:
+        """The names that members are subscribed to, when these are gone."""
+        counts = Counter(name for member in leaving for name in member.subscribed)
+        return {name for name, count in self._subscribers.items() if count > counts.get(name, 0)}
 
     def preferred_assignor(self) -> str | None:
         """The one that most members wish, the first by name of equals; None where nobody has a wish."""
@@ -131,10 +157,21 @@ class ConsumerGroup:
         _REPLAY[type(record)](self, record)
 
     def tombstones(self) -> list[Tombstone]:
-        """The records that end a group without members; those of members went with them."""
+        """The records that end the group, with its members if it has any, in Apache Kafka's order."""
         if not self.is_recorded:
             return []
-        return [Tombstone(kind) for kind in (RecordKind.TARGET_EPOCH, RecordKind.TOPICS, RecordKind.GROUP)]
+
+        def of_members(kind: RecordKind) -> list[Tombstone]:
+            return [Tombstone(kind, member_id) for member_id in self.members]
+
+        return [
+            *of_members(RecordKind.CURRENT),
+            *of_members(RecordKind.TARGET),
+            Tombstone(RecordKind.TARGET_EPOCH),
+            *of_members(RecordKind.MEMBER),
+            Tombstone(RecordKind.TOPICS),
+            Tombstone(RecordKind.GROUP),
+        ]
 
     def _replay_group(self, record: GroupEpoch) -> None:
         self.epoch = record.epoch
@@ -235,6 +272,10 @@ class ConsumerGroup:
                     _add(self._subscribers, name, step)
                 if member.assignor is not None:
                     _add(self._assignors, member.assignor, step)
+                if member.classic is not None:
+                    self.classic_count += step
+                    for protocol, _ in member.classic.protocols:
+                        _add(self._classic_protocols, protocol, step)
 
     def _own(self, before: ConsumerMember, after: ConsumerMember) -> None:
         """The member owns something else from now on. Raises ValueError where another one owns any of it."""

@@ -159,24 +159,43 @@ def register(
     UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID.
     """
     member_id = request.member_id or new_member_id
-    if len(group.members) >= size_max and member_id not in group.members:
-        raise KafkaError(
-            ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"The consumer group has reached its maximum capacity of {size_max} members.",
-        )
+    check_room(group, member_id, size_max)
     records: Records = []
     if request.instance_id is None:
         present = _dynamic_member(group, request, member_id)
     else:
         present = _static_member(group, request, request.instance_id, member_id, records)
-    said = _as_said(present, request)
+    return registered(group, present, _as_said(present, request), records, facts, is_stale=is_stale)
+
+
+def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
+    """Raises KafkaError GROUP_MAX_SIZE_REACHED for one more member than the group may have."""
+    if len(group.members) >= size_max and member_id not in group.members:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {size_max} members.",
+        )
+
+
+def registered(
+    group: ConsumerGroup,
+    present: ConsumerMember,
+    said: ConsumerMember,
+    records: Records,
+    facts: Facts,
+    *,
+    is_stale: bool,
+) -> Registration:
+    """The member says that from now on; `records` are those that have made it `present`. Raises KafkaError
+    INVALID_REQUEST for more topics than a group can have.
+    """
     # A member that was taken over from another id is recorded under its own, changed or not.
     subscription_changed = said.subscribed != present.subscribed
     if said != present:
         records.append(MemberSaid(said))
     bumps = subscription_changed
     if bumps or is_stale:
-        before = group.static_member(request.instance_id) or group.members.get(member_id)
+        before = group.static_member(said.instance_id) or group.members.get(said.member_id)
         names = group.topics_with(before, said)
         if len(names) > SUBSCRIBED_TOPICS_MAX and subscription_changed:
             raise KafkaError(
@@ -206,6 +225,7 @@ def _as_said(present: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMem
         subscribed=present.subscribed if request.subscribed is None else request.subscribed,
         client_id=request.client_id,
         client_host=request.client_host,
+        classic=None,
     )
 
 
@@ -231,7 +251,7 @@ def _static_member(
 ) -> ConsumerMember:
     present = group.static_member(instance_id)
     if not request.joins:
-        present = _released(present, instance_id, member_id)
+        present = released(present, instance_id, member_id)
         check_epoch(present, request.epoch, request.owned)
         return present
     if present is None:
@@ -243,13 +263,18 @@ def _static_member(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
             f"is owned by {present.member_id} member.",
         )
+    return replaced(group, present, member_id, records)
+
+
+def replaced(group: ConsumerGroup, present: ConsumerMember, member_id: str, records: Records) -> ConsumerMember:
+    """The static member under another id, with what it owned; adds the records that make it so."""
     replacing = dataclasses.replace(present, member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
     records += _gone(present.member_id)
     records += (MemberSaid(replacing), Target(member_id, group.target(present.member_id)), Current(replacing))
     return replacing
 
 
-def _released(present: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
+def released(present: ConsumerMember | None, instance_id: str, member_id: str) -> ConsumerMember:
     """The static member, which is to have that id."""
     if present is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -298,7 +323,7 @@ def leave(group: ConsumerGroup, request: ConsumerHeartbeat, facts: Facts) -> tup
         member = known_member(group, request.member_id)
     else:
         present = group.static_member(request.instance_id)
-        member = _released(present, request.instance_id, request.member_id)
+        member = released(present, request.instance_id, request.member_id)
         if request.epoch == LEFT_FOR_A_WHILE_EPOCH:
             gone = dataclasses.replace(member, epoch=LEFT_FOR_A_WHILE_EPOCH, revoking=NO_PARTITIONS)
             return member, [Current(gone)]
@@ -307,8 +332,13 @@ def leave(group: ConsumerGroup, request: ConsumerHeartbeat, facts: Facts) -> tup
 
 def remove(group: ConsumerGroup, member: ConsumerMember, facts: Facts) -> Records:
     """The member goes, and what it owned is free."""
-    records = _gone(member.member_id)
-    topics = found_topics(group.topics_with(member, None), facts)
+    return remove_all(group, (member,), facts)
+
+
+def remove_all(group: ConsumerGroup, leaving: Collection[ConsumerMember], facts: Facts) -> Records:
+    """These members go, and what they owned is free."""
+    records = [record for member in leaving for record in _gone(member.member_id)]
+    topics = found_topics(group.topics_without(leaving), facts)
     if topics != group.topics:
         records.append(SubscribedTopics(topics))
     records.append(GroupEpoch(group.epoch + 1))

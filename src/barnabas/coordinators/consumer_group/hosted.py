@@ -12,7 +12,7 @@ from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.member import LEFT_FOR_A_WHILE_EPOCH, ConsumerMember
 from barnabas.coordinators.consumer_group.records import encoded
 from barnabas.coordinators.consumer_group.states import ConsumerGroupState
-from barnabas.coordinators.group.effects import Now
+from barnabas.coordinators.group.effects import Now, TimerKey
 from barnabas.coordinators.group.offsets import GroupOffsets
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.subscriptions import CONSUMER_PROTOCOL_TYPE
@@ -32,18 +32,36 @@ _NO_VERSION: Final = -1
 class HostedConsumerGroup:
     """One group of one shard. Its methods are what a classic group has, too."""
 
-    __slots__ = ("core", "deadlines", "gate", "is_assigning", "offsets", "revocations", "seen_topics", "waiting")
+    __slots__ = (
+        "core",
+        "deadlines",
+        "gate",
+        "is_assigning",
+        "offsets",
+        "revocations",
+        "rung",
+        "seen_topics",
+        "waiting",
+    )
 
     is_consumer_group: Final = True
 
-    def __init__(self, group_id: str, offsets: GroupOffsets | None = None, loaded: Loaded | None = None) -> None:
-        self.core = ConsumerGroup(group_id)
+    def __init__(
+        self,
+        group_id: str,
+        offsets: GroupOffsets | None = None,
+        loaded: Loaded | None = None,
+        core: ConsumerGroup | None = None,
+    ) -> None:
+        self.core = ConsumerGroup(group_id) if core is None else core
         self.offsets = GroupOffsets() if offsets is None else offsets
         self.gate = CommitGate(loaded)
         self.deadlines: dict[str, float] = {}
         """When the sessions of members end, in seconds of the loop's clock."""
         self.revocations: dict[str, int] = {}
         """The epochs of members in which they are to give up partitions within their rebalance time-out."""
+        self.rung: set[TimerKey] = set()
+        """The timers of members that have rung and whose members have not been heard of since, nor been fenced."""
         self.seen_topics = _NO_VERSION
         """Which version of the broker's topics the group has looked at."""
         self.is_assigning = False
@@ -112,10 +130,11 @@ class HostedConsumerGroup:
         member = self.core.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if not is_transactional and version < MEMBER_EPOCH_SINCE:
+        uses_classic = member.classic is not None
+        if not is_transactional and not uses_classic and version < MEMBER_EPOCH_SINCE:
             return ErrorCode.UNSUPPORTED_VERSION
         if epoch != member.epoch:
-            return ErrorCode.ILLEGAL_GENERATION if is_transactional else ErrorCode.STALE_MEMBER_EPOCH
+            return ErrorCode.ILLEGAL_GENERATION if is_transactional or uses_classic else ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
 
     def accept_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
@@ -125,7 +144,9 @@ class HostedConsumerGroup:
         member = self.core.members.get(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+        if epoch == member.epoch:
+            return ErrorCode.NONE
+        return ErrorCode.STALE_MEMBER_EPOCH if member.classic is None else ErrorCode.ILLEGAL_GENERATION
 
     # Sessions.
 
@@ -133,6 +154,7 @@ class HostedConsumerGroup:
         """The member is gone."""
         self.deadlines.pop(member_id, None)
         self.revocations.pop(member_id, None)
+        self.rung = {key for key in self.rung if key.member_id != member_id}
 
     def awaits_revocation(self, member: ConsumerMember) -> bool:
         """Whether the time in which the member was to give up partitions is over, and it has not."""

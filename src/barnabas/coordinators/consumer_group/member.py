@@ -27,6 +27,15 @@ def includes(partitions: Partitions, some: Partitions) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicSaid:
+    """What a member says beside that joins with JoinGroup."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    """Name and metadata of each protocol that it offers, the best first; there is one at least."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerMember:
     """A member; it is replaced, never changed. A new one owns nothing, at epoch 0."""
 
@@ -43,6 +52,8 @@ class ConsumerMember:
     rebalance_timeout_ms: int = NO_TIMEOUT
     assignor: str | None = None
     """Which assignor of the broker it wishes."""
+    classic: ClassicSaid | None = None
+    """Of a member that uses the classic protocol, to which the group is a classic one; None for all others."""
     epoch: int = JOINING_EPOCH
     previous_epoch: int = LEFT_EPOCH
     """The epoch before, which is taken from a member that missed the answer with its present one."""

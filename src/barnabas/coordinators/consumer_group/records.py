@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from barnabas.coordinators.consumer_group.member import ConsumerMember, Partitions
+from barnabas.coordinators.consumer_group.member import ClassicSaid, ConsumerMember, Partitions
 from barnabas.coordinators.consumer_group.states import MemberState
 from barnabas.coordinators.consumer_group.topics import TopicFacts
 from barnabas.kernel.ids import Uuid
@@ -116,6 +116,8 @@ _KEYS: Final[Mapping[RecordKind, Any]] = {
 _OF_MEMBERS: Final = frozenset({RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT})
 
 _TargetPartitions = ConsumerGroupTargetAssignmentMemberValue.TopicPartition
+_ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata
+_ClassicProtocol = ConsumerGroupMemberMetadataValue.ClassicProtocol
 _CurrentPartitions = ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions
 
 
@@ -209,6 +211,14 @@ def _member_value(member: ConsumerMember) -> ConsumerGroupMemberMetadataValue:
         subscribed_topic_regex=member.subscribed_regex,
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         server_assignor=member.assignor,
+        classic_member_metadata=None if member.classic is None else _classic_value(member.classic),
+    )
+
+
+def _classic_value(said: ClassicSaid) -> ConsumerGroupMemberMetadataValue.ClassicMemberMetadata:
+    return _ClassicMetadata(
+        session_timeout_ms=said.session_timeout_ms,
+        supported_protocols=[_ClassicProtocol(name=name, metadata=metadata) for name, metadata in said.protocols],
     )
 
 
@@ -250,6 +260,7 @@ def _read_topics(_key: ConsumerGroupKey, value: bytes) -> ConsumerGroupRecord:
 
 def _read_member(key: ConsumerGroupKey, value: bytes) -> ConsumerGroupRecord:
     read = decode_prefixed(ConsumerGroupMemberMetadataValue, value)[1]
+    classic = read.classic_member_metadata
     return MemberSaid(
         ConsumerMember(
             member_id=key.member_id,
@@ -261,8 +272,14 @@ def _read_member(key: ConsumerGroupKey, value: bytes) -> ConsumerGroupRecord:
             subscribed_regex=read.subscribed_topic_regex,
             rebalance_timeout_ms=read.rebalance_timeout_ms,
             assignor=read.server_assignor,
+            classic=None if classic is None else _read_classic(classic),
         )
     )
+
+
+def _read_classic(classic: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata) -> ClassicSaid:
+    protocols = tuple((protocol.name, bytes(protocol.metadata)) for protocol in classic.supported_protocols)
+    return ClassicSaid(classic.session_timeout_ms, protocols)
 
 
 def _read_target_epoch(_key: ConsumerGroupKey, value: bytes) -> ConsumerGroupRecord:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from barnabas.coordinators.consumer_group.classic_requests import ClassicRequests
+from barnabas.coordinators.consumer_group.coordinator import MEMBER_ERRORS
+from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
 from barnabas.coordinators.group import membership
-from barnabas.coordinators.group.effect_runner import GroupEffectRunner, GroupHandle
+from barnabas.coordinators.group.effect_runner import AnyGroup, GroupEffectRunner, GroupHandle
 from barnabas.coordinators.group.effects import Reply
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.joining import Join, join
@@ -14,6 +18,7 @@ from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.responses import join_error, sync_error
 from barnabas.coordinators.group.settings import GroupSettings
 from barnabas.coordinators.group.syncing import Sync, sync
+from barnabas.coordinators.shard import APPEND_ERRORS
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -32,9 +37,8 @@ PENDING_MEMBERS_MAX: Final = 10_000
 
 
 class ClassicMembers:
-    """Takes the requests to their groups. `find` gives a group, None where this broker coordinates it and there is
-    none; `create` makes one; `make_classic` has an empty group of the consumer protocol make place for one. They raise
-    KafkaError.
+    """Takes the requests to their groups; those in consumer groups to `consumer`. `find` gives a group, None where this
+    broker coordinates it and there is none; `create` makes one. They raise KafkaError.
     """
 
     def __init__(
@@ -45,14 +49,16 @@ class ClassicMembers:
         effects: GroupEffectRunner,
         find: Callable[[str], GroupHandle | None],
         create: Callable[[str], GroupHandle],
-        make_classic: Callable[[GroupHandle], Group],
+        consumer: ClassicRequests,
+        logger: logging.Logger,
     ) -> None:
         self._settings = settings
         self._host = host
         self._effects = effects
         self._find = find
         self._create = create
-        self._make_classic = make_classic
+        self._consumer = consumer
+        self._logger = logger
 
     def join_group(self, request: JoinGroupRequest, client: Client, version: int, reply: Reply) -> None:
         """`reply` takes the JoinGroupResponse, now or when the next generation begins."""
@@ -66,65 +72,71 @@ class ClassicMembers:
                 if member_id:
                     raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
                 handle = self._create(group_id)
-            group = self._to_join(handle)
-            if len(group.members.pending) >= PENDING_MEMBERS_MAX and not member_id:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._join(handle, self._read_join(request, client, version), reply)
         except KafkaError as error:
-            reply(join_error(member_id, error.code))
-            return
-        instance_id = request.group_instance_id
+            reply(join_error(member_id, MEMBER_ERRORS.get(error.code, error.code)))
+
+    def _join(self, handle: GroupHandle, request: Join, reply: Reply) -> None:
+        group = handle.group
+        if isinstance(group, HostedConsumerGroup):
+            if not group.is_empty:
+                self._consumer.join(handle, group, request, reply)
+                return
+            group = self._make_classic(handle)
+        if len(group.members.pending) >= PENDING_MEMBERS_MAX and not request.member_id:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        join(group, self._effects.now(), request, reply)
+        self._effects.perform(handle)
+
+    def _read_join(self, request: JoinGroupRequest, client: Client, version: int) -> Join:
+        member_id, instance_id = request.member_id, request.group_instance_id
         prefix = instance_id if instance_id is not None else client.client_id
         protocols: dict[str, bytes] = {}
         for protocol in request.protocols:
             protocols.setdefault(protocol.name, protocol.metadata)
-        join(
-            group,
-            self._effects.now(),
-            Join(
-                member_id=member_id,
-                new_member_id="" if member_id else f"{prefix}-{Uuid.generate(self._host.entropy).dashed}",
-                group_instance_id=instance_id,
-                client=client,
-                rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
-                session_timeout_ms=request.session_timeout_ms,
-                protocol_type=request.protocol_type,
-                protocols=tuple(protocols.items()),
-                requires_known_member_id=version >= _KNOWN_MEMBER_ID_VERSION and instance_id is None,
-                supports_skipping_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
-                reason=request.reason,
-            ),
-            reply,
+        return Join(
+            member_id=member_id,
+            new_member_id="" if member_id else f"{prefix}-{Uuid.generate(self._host.entropy).dashed}",
+            group_instance_id=instance_id,
+            client=client,
+            rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple(protocols.items()),
+            requires_known_member_id=version >= _KNOWN_MEMBER_ID_VERSION and instance_id is None,
+            supports_skipping_assignment=version >= _SKIP_ASSIGNMENT_VERSION,
+            reason=request.reason,
         )
-        self._effects.perform(handle)
 
     def sync_group(self, request: SyncGroupRequest, reply: Reply) -> None:
         """`reply` takes the SyncGroupResponse, now or when the leader's assignment is committed."""
+        said = Sync(
+            generation=request.generation_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol=request.protocol_name,
+            assignments={each.member_id: each.assignment for each in request.assignments},
+        )
         try:
             handle, group = self._found(request.group_id)
+            if isinstance(group, HostedConsumerGroup):
+                self._consumer.sync(handle, group, said, reply)
+                return
         except KafkaError as error:
             # A rebalance that was on is lost; older clients do not expect to be told that the group is loading.
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             reply(sync_error(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error.code))
             return
-        sync(
-            group,
-            self._effects.now(),
-            Sync(
-                generation=request.generation_id,
-                member_id=request.member_id,
-                group_instance_id=request.group_instance_id,
-                protocol_type=request.protocol_type,
-                protocol=request.protocol_name,
-                assignments={each.member_id: each.assignment for each in request.assignments},
-            ),
-            reply,
-        )
+        sync(group, self._effects.now(), said, reply)
         self._effects.perform(handle)
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode:
         """NONE, or why the member is to join again. While the group is loading it is taken at its word."""
         try:
             handle, group = self._found(request.group_id)
+            if isinstance(group, HostedConsumerGroup):
+                return self._consumer.heartbeat(handle, group, request)
         except KafkaError as error:
             is_loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return ErrorCode.NONE if is_loading else error.code
@@ -143,7 +155,7 @@ class ClassicMembers:
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """The outcome for each member, in order."""
         handle = self._find(group_id)
-        if handle is None or not isinstance(handle.group, Group):
+        if handle is None:
             return [
                 LeaveGroupResponse.MemberResponse(
                     member_id=identity.member_id,
@@ -152,22 +164,31 @@ class ClassicMembers:
                 )
                 for identity in leaving
             ]
+        if isinstance(handle.group, HostedConsumerGroup):
+            return self._consumer.leave(handle, handle.group, leaving)
         members = membership.leave(handle.group, self._effects.now(), leaving)
         self._effects.perform(handle)
         return members
 
-    def _found(self, group_id: str) -> tuple[GroupHandle, Group]:
-        """A classic group. Raises KafkaError UNKNOWN_MEMBER_ID where there is none: nobody is its member."""
+    def _found(self, group_id: str) -> tuple[GroupHandle, AnyGroup]:
+        """Raises KafkaError UNKNOWN_MEMBER_ID where there is no such group: nobody is its member."""
         handle = self._find(group_id)
-        if handle is None or not isinstance(handle.group, Group):
+        if handle is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return handle, handle.group
 
-    def _to_join(self, handle: GroupHandle) -> Group:
-        """Raises KafkaError INCONSISTENT_GROUP_PROTOCOL for a group that has members of the consumer protocol."""
+    def _make_classic(self, handle: GroupHandle) -> Group:
+        """An empty group of the consumer protocol makes place for a classic one with its offsets. Raises KafkaError."""
         group = handle.group
-        if isinstance(group, Group):
-            return group
-        if not group.is_empty:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        return self._make_classic(handle)
+        classic = Group(group.group_id, self._settings, self._logger, self._effects.now())
+        classic.offsets = group.offsets
+
+        def replay(_base_offset: int) -> None:
+            handle.group = classic
+
+        try:
+            handle.shard.append(group.tombstones(), self._effects.now().time_ms, replay, lambda _error: None)
+        except KafkaError as error:
+            raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
+        self._effects.stop_timers(handle)
+        return classic

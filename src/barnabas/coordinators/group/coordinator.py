@@ -10,7 +10,8 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
+from barnabas.coordinators.consumer_group.classic_requests import ClassicRequests
+from barnabas.coordinators.consumer_group.coordinator import MEMBER_ERRORS, ConsumerGroups
 from barnabas.coordinators.consumer_group.heartbeats import ConsumerHeartbeat
 from barnabas.coordinators.consumer_group.hosted import (
     GROUP_ID_NOT_FOUND_SINCE,
@@ -31,17 +32,18 @@ from barnabas.coordinators.group.commits import (
 from barnabas.coordinators.group.deletions import GroupDeletions
 from barnabas.coordinators.group.descriptions import described_consumer_group, described_group, listed_groups
 from barnabas.coordinators.group.effect_runner import AnyGroup, GroupEffectRunner, GroupHandle, Groups
-from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment
+from barnabas.coordinators.group.effects import Reply, Stored, StoredAssignment, TimerKey, TimerKind
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.loading import GroupLoader
 from barnabas.coordinators.group.member import Client
 from barnabas.coordinators.group.metrics import GroupMetrics
-from barnabas.coordinators.group.rebalance import prepare_rebalance_if_possible
+from barnabas.coordinators.group.rebalance import prepare_rebalance_if_possible, resume_rebalance
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.settings import GroupSettings
+from barnabas.coordinators.group.states import GroupState
 from barnabas.coordinators.placement import partition_for
 from barnabas.coordinators.ports import InternalLog
-from barnabas.coordinators.shard import APPEND_ERRORS, Shard, ShardSettings
+from barnabas.coordinators.shard import Shard, ShardSettings
 from barnabas.coordinators.shard_runtime import ShardRuntime
 from barnabas.kernel.host import Host
 from barnabas.kernel.ids import ZERO_UUID, Uuid
@@ -125,7 +127,6 @@ class GroupCoordinator:
             steps,
             self._background,
         )
-        self._classic = self._classic_members()
         self._consumer = ConsumerGroups(
             settings,
             host=host,
@@ -138,6 +139,7 @@ class GroupCoordinator:
             on_rebalance=self._metrics.count_consumer_rebalance,
             logger=self._logger,
         )
+        self._classic = self._classic_members()
         self._runtime: ShardRuntime[Groups, GroupLoader] = ShardRuntime(
             OFFSETS_TOPIC,
             host=host,
@@ -166,7 +168,8 @@ class GroupCoordinator:
             effects=self._effects,
             find=self._find,
             create=self._create,
-            make_classic=self._make_classic,
+            consumer=ClassicRequests(self._settings, self._consumer, self._topics, self._logger),
+            logger=self._logger,
         )
 
     def start(self, partition_count: int | None) -> None:
@@ -286,7 +289,7 @@ class GroupCoordinator:
                 if isinstance(group, Group):
                     self._expect_classic(handle, group)
                 else:
-                    self._consumer.expect_loaded(handle, group)
+                    self._consumer.timeouts.expect_loaded(handle, group)
             left -= 1 + group.member_count
             if left <= 0:
                 yield
@@ -302,6 +305,8 @@ class GroupCoordinator:
                 "give a chance for consumers to commit offsets",
             )
         membership.expect_loaded_members(group, now)
+        if group.state is GroupState.PREPARING_REBALANCE and TimerKey(TimerKind.JOIN) not in handle.timers:
+            resume_rebalance(group, now)
         self._effects.perform(handle)
 
     def _unloaded(self, _shard: Shard[Groups], groups: Groups) -> Steps[None]:
@@ -341,8 +346,18 @@ class GroupCoordinator:
     def leave_group(
         self, group_id: str, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
-        """The outcome for each member, in order."""
+        """The outcome for each member, in order; to be told `when_known`."""
         return self._classic.leave_group(group_id, leaving)
+
+    def when_known(self, group_id: str, on_known: Callable[[ErrorCode], None]) -> None:
+        """Calls with NONE when all that members of a consumer group may be told is committed, at once for any other
+        group, and with an error where it was not in time.
+        """
+        handle = self._groups.get(group_id)
+        if handle is not None and isinstance(handle.group, HostedConsumerGroup):
+            handle.group.gate.when_known(lambda error: on_known(MEMBER_ERRORS.get(error, error)))
+        else:
+            on_known(ErrorCode.NONE)
 
     def consumer_group_heartbeat(self, request: ConsumerHeartbeat, reply: Reply) -> None:
         """`reply` takes the ConsumerGroupHeartbeatResponse, now or when what it tells is committed."""
@@ -574,22 +589,6 @@ class GroupCoordinator:
         if self._groups.get(group_id) is handle:
             del self._groups[group_id]
             handle.shard.content.pop(group_id, None)
-
-    def _make_classic(self, handle: GroupHandle) -> Group:
-        """An empty group of the consumer protocol makes place for a classic one with its offsets. Raises KafkaError."""
-        group = handle.group
-        classic = Group(group.group_id, self._settings, self._logger, self._effects.now())
-        classic.offsets = group.offsets
-
-        def replay(_base_offset: int) -> None:
-            handle.group = classic
-
-        try:
-            handle.shard.append(group.tombstones(), self._effects.now().time_ms, replay, lambda _error: None)
-        except KafkaError as error:
-            raise KafkaError(APPEND_ERRORS.get(error.code, error.code)) from error
-        self._effects.stop_timers(handle)
-        return classic
 
     def _on_stored(self, stored: Stored) -> None:
         self._metrics.completed_rebalances.count += isinstance(stored, StoredAssignment)

@@ -53,7 +53,7 @@ class GroupHandle:
 
     def __init__(self, group: AnyGroup, shard: Shard[Groups]) -> None:
         self.group = group
-        """One may make place for one of the other kind, with the same offsets, while it is empty."""
+        """One may make place for one of the other kind, with the same offsets."""
         self.shard = shard
         self.timers: dict[TimerKey, Timer] = {}
 
@@ -91,8 +91,17 @@ class GroupEffectRunner:
         to a member that gets one of a generation which is over it is as if the network had taken long.
         """
         group = handle.group
-        if not isinstance(group, Group) or not group.effects:
-            return
+        if isinstance(group, Group) and group.effects:
+            self._perform(handle, group)
+
+    def retire(self, handle: GroupHandle, group: Group) -> None:
+        """The classic group has made place for a consumer group, of which its members are to be members: what is parked
+        in it is told to join again. Its timers are stopped already.
+        """
+        membership.unload(group, self.now(), ErrorCode.REBALANCE_IN_PROGRESS)
+        self._perform(handle, group)
+
+    def _perform(self, handle: GroupHandle, group: Group) -> None:
         effects = group.take_effects()
         answers: list[Respond] = []
         has_many = len(effects) > STEP_ELEMENTS

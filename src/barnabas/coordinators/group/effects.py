@@ -24,9 +24,9 @@ class TimerKind(enum.Enum):
     """What a timer of a group ends."""
 
     JOIN = "join"
-    """The time for members to join again, or the delay of a first rebalance."""
+    """The time for members to join again, or the delay of a first rebalance; in a consumer group that of one member."""
     SYNC = "sync"
-    """The time for members to ask for their assignment."""
+    """The time for members to ask for their assignment; in a consumer group that of one member."""
     SESSION = "session"
     """The session of a member."""
     REVOCATION = "revocation"

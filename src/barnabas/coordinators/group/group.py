@@ -201,7 +201,12 @@ class Group:
     def restore(self, value: GroupMetadataValue) -> None:
         """Makes of a new group what its record says. Raises ValueError where its members cannot be."""
         self.replay(value)
-        self.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        if not value.members:
+            self.state = GroupState.EMPTY
+        elif value.leader is None:  # it was a consumer group: nobody has assigned this generation
+            self.state = GroupState.PREPARING_REBALANCE
+        else:
+            self.state = GroupState.STABLE
         self.state_timestamp_ms = value.current_state_timestamp
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None

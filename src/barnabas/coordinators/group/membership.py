@@ -172,12 +172,12 @@ def expect_loaded_members(group: Group, now: Now) -> None:
             group.expect_member(member, now)
 
 
-def unload(group: Group, now: Now) -> None:
-    """Another broker coordinates the group from now on: everything that is parked is sent there."""
+def unload(group: Group, now: Now, error: ErrorCode = ErrorCode.NOT_COORDINATOR) -> None:
+    """Another broker coordinates the group from now on, or it is of another kind: everything that is parked is told."""
     for member in group.members:
-        group.respond(group.members.take_join(member), join_error(member.member_id, ErrorCode.NOT_COORDINATOR))
+        group.respond(group.members.take_join(member), join_error(member.member_id, error))
         if member.sync_reply is not None:
-            group.respond(member.sync_reply, sync_error(ErrorCode.NOT_COORDINATOR))
+            group.respond(member.sync_reply, sync_error(error))
             member.sync_reply = None
     if group.state is not GroupState.DEAD:
         group.advance(GroupState.DEAD, now)

@@ -46,6 +46,12 @@ def prepare_rebalance(group: Group, now: Now, reason: str) -> None:
         complete_join_if_possible(group, now)
 
 
+def resume_rebalance(group: Group, now: Now) -> None:
+    """The group has become a classic one, now or before it was loaded: all its members are to join again."""
+    group.start_timer(TimerKind.JOIN, group.members.rebalance_timeout_ms)
+    complete_join_if_possible(group, now)
+
+
 def complete_join_if_possible(group: Group, now: Now) -> None:
     """Goes on as soon as every member has joined; the delay of a first rebalance is waited for in any case."""
     if (

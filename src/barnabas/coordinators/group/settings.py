@@ -35,6 +35,7 @@ class GroupSettings:
     consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms", int)
     consumer_size_max: int = setting("group.consumer.max.size", int)
     consumer_assignors: tuple[str, ...] = setting("group.consumer.assignors", tuple)
+    migration_policy: str = setting("group.consumer.migration.policy", str)
     inter_broker_protocol_version: str = setting("inter.broker.protocol.version", str)
 
     @property
@@ -44,6 +45,16 @@ class GroupSettings:
     @property
     def offers_consumer_protocol(self) -> bool:
         return CONSUMER_PROTOCOL in {name.lower() for name in self.rebalance_protocols}
+
+    @property
+    def upgrades_groups(self) -> bool:
+        """Whether a classic group with members becomes a consumer group when a consumer of that protocol joins it."""
+        return self.migration_policy.lower() in ("upgrade", "bidirectional")
+
+    @property
+    def downgrades_groups(self) -> bool:
+        """Whether it becomes a classic group again when the last of those is gone."""
+        return self.migration_policy.lower() in ("downgrade", "bidirectional")
 
     @property
     def assignors(self) -> tuple[str, ...]:

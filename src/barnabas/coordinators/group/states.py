@@ -25,7 +25,7 @@ class GroupState(enum.Enum):
 
 GROUP: Final = TransitionTable.from_valid_previous_states(
     "group",
-    start=(GroupState.EMPTY, GroupState.STABLE),
+    start=(GroupState.EMPTY, GroupState.STABLE, GroupState.PREPARING_REBALANCE),
     valid_previous_states={
         GroupState.EMPTY: {GroupState.PREPARING_REBALANCE},
         GroupState.PREPARING_REBALANCE: {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE},
@@ -40,4 +40,6 @@ GROUP: Final = TransitionTable.from_valid_previous_states(
     },
     final=(GroupState.DEAD,),
 )
-"""A group that is loaded from its record begins Stable if it has members."""
+"""A group that is loaded from its record begins Stable if it has members, and waits for these to join again if it was a
+consumer group before.
+"""

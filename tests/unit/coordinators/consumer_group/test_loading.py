@@ -11,7 +11,6 @@ import pytest
 from barnabas.coordinators.consumer_group import coordinator as coordinator_module
 from barnabas.coordinators.consumer_group import heartbeats
 from barnabas.coordinators.consumer_group.committed import Loaded
-from barnabas.coordinators.consumer_group.coordinator import ConsumerGroups
 from barnabas.coordinators.consumer_group.loading import LastRecords, keep, restored
 from barnabas.coordinators.consumer_group.member import ConsumerMember
 from barnabas.coordinators.consumer_group.reconciliation import reconciled
@@ -24,6 +23,7 @@ from barnabas.coordinators.consumer_group.records import (
     Target,
 )
 from barnabas.coordinators.consumer_group.states import MemberState
+from barnabas.coordinators.consumer_group.timeouts import MemberTimeouts
 from barnabas.coordinators.group.effect_runner import GroupHandle
 from barnabas.coordinators.group.effects import TimerKey
 from barnabas.kernel.ids import Uuid
@@ -147,16 +147,16 @@ def test_a_member_that_cannot_be_fenced_does_not_keep_others_from_it(
 ) -> None:
     members = [NextMember(world) for _ in range(3)]
     settle(*members)
-    fence = ConsumerGroups._fence_if_overdue
+    fence = MemberTimeouts._fence_if_overdue
     tried: list[TimerKey] = []
 
-    def fails_first(self: ConsumerGroups, handle: GroupHandle, key: TimerKey) -> None:
+    def fails_first(self: MemberTimeouts, handle: GroupHandle, key: TimerKey) -> None:
         tried.append(key)
         if len(tried) == 1:
             raise ZeroDivisionError
         fence(self, handle, key)
 
-    monkeypatch.setattr(ConsumerGroups, "_fence_if_overdue", fails_first)
+    monkeypatch.setattr(MemberTimeouts, "_fence_if_overdue", fails_first)
     world.pass_ms(SESSION_MS + HEARTBEAT_MS)
     assert len(tried) == 3
     assert len(world.hosted().core.members) == 1

@@ -152,15 +152,7 @@ def _committed(time_ms: int) -> CommittedOffset:
     return CommittedOffset(1, 0, "", time_ms)
 
 
-def test_members_of_the_two_protocols_are_in_no_group_together(world: ConsumerWorld) -> None:
-    member, classic = NextMember(world), TestMember(world)
-    settle(member)
-    classic.join()
-    assert classic.join_error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    classic.member_id = member.member_id
-    assert classic.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
-    classic.sync()
-    assert (classic.sync_error, classic.leave()) == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)
+def test_a_classic_group_that_has_members_stays_one_unless_that_is_switched_on(world: ConsumerWorld) -> None:
     world.elect("h")
     stable_group(world, TestMember(world, "h"))
     other = NextMember(world, group_id="h")

@@ -36,7 +36,7 @@ def test_many_who_join_share_assignments_and_go_on_in_pieces(
     world: ConsumerWorld, assignor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.make_topic("t", PARTITIONS)
-    answered = TurnCount(world.loop, monkeypatch, coordinator.ConsumerGroups, "_reconcile")
+    answered = TurnCount(world.loop, monkeypatch, coordinator.ConsumerGroups, "reconcile")
     made = []
     assigned_anew = targets.assigned_anew
 
@@ -203,7 +203,7 @@ def test_a_target_is_made_written_and_followed_in_turns_of_their_own(
     counts = [
         TurnCount(world.loop, monkeypatch, targets, "NewTarget"),
         TurnCount(world.loop, monkeypatch, coordinator, "batch_in_steps"),
-        TurnCount(world.loop, monkeypatch, coordinator.ConsumerGroups, "_reconcile"),
+        TurnCount(world.loop, monkeypatch, coordinator.ConsumerGroups, "reconcile"),
     ]
     NextMember(world).join()
     turns = [set(count.by_turn) for count in counts]
