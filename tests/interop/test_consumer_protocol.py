@@ -1,15 +1,18 @@
-"""Groups of KIP-848 on three of our brokers with real clients: librdkafka, Java's consumer of 3.9.1 and its tools;
-their coordinator is killed.
+"""Groups of KIP-848 on three of our brokers with real clients: librdkafka, Java's consumer of 3.9.1 and its tools, also
+beside classic ones of librdkafka and kafka-python; their coordinator is killed.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.coordinators.placement import partition_for
@@ -23,6 +26,8 @@ OVERRIDES = {
     "offsets.topic.replication.factor": 3,
     "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
     "group.coordinator.rebalance.protocols": "classic,consumer",
+    "group.consumer.migration.policy": "bidirectional",
+    "group.initial.rebalance.delay.ms": 0,
     "group.consumer.min.session.timeout.ms": 10_000,
     "group.consumer.session.timeout.ms": 10_000,
     "group.consumer.min.heartbeat.interval.ms": 500,
@@ -110,6 +115,127 @@ def test_members_of_librdkafka_come_and_go_and_their_coordinator_is_killed(clust
     until(lambda: assigned(first, third) == [3, 3], first, third)
     for consumer in (first, third):
         consumer.close()
+
+
+KAFKA_PYTHON = """
+import sys
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+
+topic, servers, group = sys.argv[1:]
+consumer = KafkaConsumer(
+    topic,
+    bootstrap_servers=servers,
+    group_id=group,
+    enable_auto_commit=False,
+    partition_assignment_strategy=[RangePartitionAssignor],
+    session_timeout_ms=10_000,
+    heartbeat_interval_ms=500,
+)
+for _ in sys.stdin:
+    consumer.poll(timeout_ms=100)
+    print(*(each.partition for each in consumer.assignment()), flush=True)
+consumer.close()
+"""
+
+
+class KafkaPython:
+    """kafka-python's consumer, which has the classic protocol only and gives up all before it joins. In a process of
+    its own, since it leaves sockets behind where a broker is killed.
+    """
+
+    def __init__(self, cluster: BrokerCluster, group: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", KAFKA_PYTHON, TOPIC, cluster.bootstrap_servers, group],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._assigned: list[TopicPartition] = []
+
+    def poll(self, _seconds: float) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("poll\n")
+        self._process.stdin.flush()
+        self._assigned = [TopicPartition(TOPIC, int(number)) for number in self._process.stdout.readline().split()]
+
+    def assignment(self) -> list[TopicPartition]:
+        return self._assigned
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def classic(cluster: BrokerCluster, group: str, strategy: str) -> Consumer:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "log_level": 0,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "partition.assignment.strategy": strategy,
+            "session.timeout.ms": 10_000,
+            "heartbeat.interval.ms": 500,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def settled(cluster: BrokerCluster, group: str, kind: str, *consumers: Consumer | KafkaPython) -> None:
+    """Polls until all partitions are owned, in equal parts, by a group of the kind; none is owned twice at any time."""
+
+    def is_settled() -> bool:
+        owned = [each.partition for consumer in consumers for each in consumer.assignment()]
+        assert len(set(owned)) == len(owned), [consumer.assignment() for consumer in consumers]
+        sizes = {len(consumer.assignment()) for consumer in consumers}
+        return sorted(owned) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+
+    deadline = time.monotonic() + 90
+    while not is_settled():
+        assert time.monotonic() < deadline, [consumer.assignment() for consumer in consumers]
+        for consumer in consumers:
+            consumer.poll(0.1)
+            is_settled()
+    for listed in admin(cluster).list_consumer_groups().result(60).valid:
+        if listed.group_id == group:
+            assert listed.type.name.lower() == kind
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_goes_over_and_back_under_its_classic_members(cluster: BrokerCluster, strategy: str) -> None:
+    group = f"mixed-{strategy}"
+    first = classic(cluster, group, strategy)
+    second = KafkaPython(cluster, group) if strategy == "range" else classic(cluster, group, strategy)
+    settled(cluster, group, "classic", first, second)
+    third = member(cluster, group, "third")
+    settled(cluster, group, "consumer", first, second, third)
+    offsets = admin(cluster).list_topics("__consumer_offsets", 30).topics["__consumer_offsets"]
+    coordinator = offsets.partitions[partition_for(group, OFFSETS_PARTITIONS)].leader
+    cluster.brokers[coordinator].kill()
+    settled(cluster, group, "consumer", first, second, third)
+    cluster.brokers[coordinator].start()
+    third.close()
+    settled(cluster, group, "classic", first, second)
+    fourth = member(cluster, group, "fourth")
+    settled(cluster, group, "consumer", first, second, fourth)
+    for consumer in (first, second, fourth):
+        consumer.close()
+
+
+def test_javas_consumer_of_the_classic_protocol_reads_beside_another_member(cluster: BrokerCluster) -> None:
+    keeps = member(cluster, "java-classic", "keeps")
+    until(lambda: assigned(keeps) == [PARTITIONS], keeps)
+    where = ["--bootstrap-server", cluster.bootstrap_servers]
+    arguments = [*where, "--topic", TOPIC, "--from-beginning", "--max-messages", "10", "--timeout-ms", "60000"]
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(run_tool, CONSOLE_CONSUMER, [*arguments, "--group", "java-classic"])
+        until(read.done, keeps, seconds=90)
+        assert len(read.result().split()) == 10
+    until(lambda: assigned(keeps) == [PARTITIONS], keeps)
+    keeps.close()
 
 
 def test_javas_consumer_reads_and_its_tools_show_the_group(cluster: BrokerCluster) -> None:
