@@ -30,7 +30,7 @@ from barnabas.kernel.ids import Uuid
 from barnabas.wire.messages import GroupMetadataValue
 from barnabas.wire.primitives import ProtocolError
 
-CONVERTED_MEMBERS_MAX: Final = 500
+CONVERTED_MEMBERS_MAX: Final = 400
 """Members of a group that goes over, which is one batch, made and replayed in one turn."""
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.coordinators.consumer_group import conversion
 from barnabas.coordinators.consumer_group.classic_protocol import read_assignment
 from barnabas.coordinators.consumer_group.states import ConsumerGroupState, MemberState
 from barnabas.coordinators.group.states import GroupState
@@ -401,3 +402,22 @@ def test_a_member_between_states_is_recorded_with_all_that_it_may_own(world: Con
     assert recorded.leader is None
     (member,) = recorded.members
     assert read_assignment(member.assignment, world.topics) == {world.topics.id("t"): frozenset(range(6))}
+
+
+def test_a_group_of_more_members_than_one_turn_takes_stays_what_it_is(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c = ClassicConsumer(world), ClassicConsumer(world), NextMember(world)
+    settle(a, b)
+    monkeypatch.setattr(conversion, "CONVERTED_MEMBERS_MAX", 1)
+    c.join()
+    assert c.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert is_classic(world)
+    monkeypatch.undo()
+    settle(a, b, c)
+    monkeypatch.setattr(conversion, "CONVERTED_MEMBERS_MAX", 1)
+    c.owned = {}
+    c.leave()
+    assert not is_classic(world)
+    settle(a, b)
+    assert owned_in_all(a, b) == 6
