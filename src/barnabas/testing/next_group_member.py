@@ -37,7 +37,7 @@ _VERSION: Final = {
     OffsetCommitRequest: 9,
     OffsetFetchRequest: 9,
 }
-_MOVED: Final = frozenset(
+MOVED: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
 _FENCED: Final = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND})
@@ -65,12 +65,12 @@ class GroupWire:
         """Ends its connections, and tells nobody."""
         await self._client.connections.close_lane(self._lane)
 
-    async def ask(self, request: Any, *, version: int | None = None) -> Any:
+    async def ask(self, request: Any, *, version: int | None = None, limit_ms: float | None = None) -> Any:
         """One request to the coordinator, which is looked for first where it is not known."""
         try:
             if self._node is None:
                 self._node = await self._find()
-            return await self._ask(self._node, request, version)
+            return await self._ask(self._node, request, version, limit_ms)
         except (ConnectionError, RequestTimeoutError):
             self._node = None
             raise
@@ -114,7 +114,7 @@ class GroupWire:
         return group
 
     def _check(self, code: int) -> None:
-        if code in _MOVED:
+        if code in MOVED:
             self.moved()
         raise_for_code(code, f"group {self.group}")
 
@@ -125,8 +125,8 @@ class GroupWire:
         raise_for_code(answer.error_code, f"coordinator of {self.group}")
         return BrokerNode(answer.node_id, answer.host, answer.port)
 
-    async def _ask(self, node: BrokerNode, request: Any, version: int | None) -> Any:
-        limit_ms = self._client.settings.request_timeout_ms
+    async def _ask(self, node: BrokerNode, request: Any, version: int | None, limit_ms: float | None = None) -> Any:
+        limit_ms = self._client.settings.request_timeout_ms if limit_ms is None else limit_ms
         outgoing = self._client.connections.to_node(self._lane, node)
         await outgoing.ready(limit_ms)
         return await outgoing.send(request, _VERSION[type(request)] if version is None else version, limit_ms)
@@ -286,7 +286,7 @@ class NextGroupMember:
     def _failed(self, code: ErrorCode) -> ErrorCode:
         self._ledger.counts[f"next: told {code.name}"] += 1
         self._says_all = True
-        if code in _MOVED:
+        if code in MOVED:
             self.wire.moved()
         elif code in _FENCED:
             self.drop()

@@ -16,6 +16,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.errors import ClientError
 from barnabas.coordinators.placement import partition_for
 from barnabas.link.errors import RequestTimeoutError
+from barnabas.testing.next_group_classic_member import ClassicGroupMember
 from barnabas.testing.next_group_ledger import NextGroupLedger, Owned
 from barnabas.testing.next_group_member import LEFT, LEFT_FOR_A_WHILE, GroupWire, NextGroupMember
 from barnabas.testing.single_records import make_topic
@@ -44,6 +45,8 @@ HOLDING_ON: Final = 0.98
 """How probable it is with each heartbeat; mostly that is longer than the rebalance time-out."""
 DYNAMIC_MEMBERS: Final = 4
 STATIC_NAMES: Final = ("one", "two")
+PROTOCOL_SECONDS: Final = 9.0
+"""How long members of both protocols come; then as long only classic ones, and those of the other are gone soon."""
 TOPIC_PAUSE_SECONDS: Final = 4.0
 WATCH_SECONDS: Final = 0.7
 ADMIN_MS: Final = 10_000
@@ -57,7 +60,8 @@ _PARTITION: Final = TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, OFFSETS_P
 PROPERTIES: Final = {
     "offsets.topic.num.partitions": str(OFFSETS_PARTITION_COUNT),
     "group.coordinator.rebalance.protocols": "classic,consumer",
-    "group.consumer.migration.policy": "disabled",
+    "group.consumer.migration.policy": "bidirectional",
+    "group.initial.rebalance.delay.ms": "0",
     "group.consumer.session.timeout.ms": str(round(SESSION_SECONDS * 1000)),
     "group.consumer.min.session.timeout.ms": str(round(SESSION_SECONDS * 1000)),
     "group.consumer.heartbeat.interval.ms": str(round(HEARTBEAT_SECONDS * 1000)),
@@ -83,10 +87,21 @@ COVERAGE: Final = (
     "next: told UNRELEASED_INSTANCE_ID",
     "next: told NOT_COORDINATOR",
     "next: told COORDINATOR_NOT_AVAILABLE",
+    "next: classic members joined",
+    "next: classic members left",
+    "next: revoked by classic members",
+    "next: told to join again",
+    "next: upgraded under a member",
+    "next: downgraded under a member",
+    "next: classic members told UNKNOWN_MEMBER_ID",
+    "next: classic members told ILLEGAL_GENERATION",
     "next: partitions added",
     "next: topics made anew",
 )
 """What a suite of runs must have seen."""
+
+
+Member = NextGroupMember | ClassicGroupMember
 
 
 class Way(enum.Enum):
@@ -139,7 +154,7 @@ class NextGroupUsers:
             before: frozenset[Owned] = frozenset()
             way = random.choice(_DYNAMIC if name is None else _STATIC)
             topics = random.choice(((STEADY,), (STEADY, FLEETING), (STEADY, FLEETING), (FLEETING,)))
-            before = await self._live(client, self._member(client, topics, name), way)
+            before = await self._live(client, self._any_member(client, topics, name), way)
             if way is Way.LEAVE_FOR_A_WHILE and before:
                 await client.timers.sleep(random.choice((0, 500, 3_000, 9_000)))
                 await self._come_back(client, topics, name, before)
@@ -155,6 +170,35 @@ class NextGroupUsers:
             await self._live(client, member, Way.LEAVE)
         finally:
             await member.wire.close()
+
+    def _any_member(self, client: Client, topics: tuple[str, ...], name: str | None) -> Member:
+        """Of either protocol; there are times of classic members only."""
+        random = client.host.random
+        if not self._is_classic_time() and random.random() < 0.6:
+            return self._member(client, topics, name)
+        self._lives += 1
+        return ClassicGroupMember(
+            client,
+            self.ledger,
+            GROUP,
+            f"classic-{self._lives}",
+            STEADY,
+            session_seconds=SESSION_SECONDS,
+            rebalance_seconds=REBALANCE_SECONDS,
+            instance_id=name,
+            is_eager=random.random() < 0.5,
+            is_coordinator=self.is_coordinator,
+            partitions=self._topic,
+        )
+
+    def _is_classic_time(self) -> bool:
+        return int(self._users.now() / PROTOCOL_SECONDS) % 2 == 1
+
+    def _topic(self, name: str) -> tuple[Uuid, int] | None:
+        """Its id, and how many partitions it has, by the broker that knows of most."""
+        found = (broker.components.metadata_cache.image.topics.get(name) for broker in self._brokers())
+        known = [(topic.topic_id, len(topic.partitions)) for topic in found if topic is not None]
+        return max(known, key=lambda each: each[1], default=None)
 
     def _member(self, client: Client, topics: tuple[str, ...], name: str | None) -> NextGroupMember:
         random = client.host.random
@@ -173,7 +217,7 @@ class NextGroupUsers:
             brings_id=random.random() < 0.5,
         )
 
-    async def _live(self, client: Client, member: NextGroupMember, way: Way) -> frozenset[Owned]:
+    async def _live(self, client: Client, member: Member, way: Way) -> frozenset[Owned]:
         """One life; what the member had in the end of it."""
         random = client.host.random
         life = _Life(client, self.ledger, member, self.topic_name, self.is_coordinator)
@@ -184,6 +228,8 @@ class NextGroupUsers:
                     return frozenset()
                 await life.commit()
                 await client.timers.sleep(HEARTBEAT_SECONDS * 1000 * random.uniform(0.2, 1.4))
+                if self._is_classic_time() and isinstance(member, NextGroupMember):
+                    break
             had = frozenset(member.holder.owned)
             await life.end(way)
             return had
@@ -316,7 +362,7 @@ class _Life:
         self,
         client: Client,
         ledger: NextGroupLedger,
-        member: NextGroupMember,
+        member: Member,
         topic_name: Callable[[Uuid], str | None],
         is_coordinator: Callable[[int], bool],
     ) -> None:
