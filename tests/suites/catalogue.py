@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.suites.go_suites import confluent_kafka_go, franz_go
+from tests.suites.go_suites import franz_go
 from tests.suites.kafka_python import KafkaPython
 from tests.suites.librdkafka import Librdkafka
 from tests.suites.model import Suite
@@ -16,12 +16,11 @@ SUITES: Mapping[str, Suite] = {
     "no-kafka": NoKafka(),
     "librdkafka": Librdkafka("default", {}),
     "librdkafka-noautocreate": Librdkafka("noautocreate", {}),
-    "confluent-kafka-go": confluent_kafka_go(),
 }
 
 UNOBTAINABLE: Mapping[str, str] = {
     "aiokafka": "its source archives on PyPI have no tests, neither that of 0.14.0 nor older ones",
     "confluent-kafka-python": "its source archives on PyPI have no tests, and Debian's sources were not to be had; "
-    "confluent-kafka-go wraps librdkafka too",
+    "what it wraps, librdkafka, is here",
     "kafkajs": "its package on npm has one test, of a default, and none that wants a broker; no-kafka's has all",
 }

@@ -17,8 +17,10 @@ _COMPILE_SECONDS_MAX = 1_500.0
 
 @dataclass(frozen=True, slots=True)
 class GoSuite:
-    """`module` at `version`, of which the tests in `package` are run; `told` are variables that tell them of a cluster,
-    `files` what they read in the directory that they are run in. Subtests are excluded by their whole names."""
+    """`module` at `version`, of which the tests in `package` are run; `told` are variables that tell them of a cluster.
+
+    Subtests are excluded by their whole names.
+    """
 
     name: str
     module: str
@@ -26,7 +28,6 @@ class GoSuite:
     version: str
     seconds_max: int
     told: Callable[[str], Mapping[str, str]]
-    files: Callable[[str], Mapping[str, str]] = lambda _bootstrap_servers: {}
     excluded: Mapping[str, str] = field(default_factory=dict)
     broker_ids: Sequence[int] = (1, 2, 3)
     overrides: Mapping[str, object] = field(default_factory=dict)
@@ -48,8 +49,6 @@ class GoSuite:
 
     def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
         log = directory / "test2json.log"
-        for name, content in self.files(bootstrap_servers).items():
-            (directory / name).write_text(content)
         wanted = "|".join(re.escape(name) for name in names)
         below = ["/".join(f"^{re.escape(part)}$" for part in name.split("/")) for name in self.excluded if "/" in name]
         skip = [f"-test.skip={'|'.join(below)}"] if below else []

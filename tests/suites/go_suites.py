@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tests.suites.go_suite import GoSuite
 
 # Half a million by their default, for some twenty consumers each.
@@ -22,20 +20,5 @@ def franz_go() -> GoSuite:
             "KGO_SEEDS": bootstrap_servers,
             "KGO_TEST_RECORDS": str(_FRANZ_GO_RECORDS),
             "KGO_LOG_LEVEL": "none",
-        },
-    )
-
-
-def confluent_kafka_go() -> GoSuite:
-    """confluent-kafka-go, which is librdkafka for Go as confluent-kafka-python is for Python."""
-    return GoSuite(
-        "confluent-kafka-go",
-        "github.com/confluentinc/confluent-kafka-go/v2",
-        "kafka",
-        "v2.11.1",
-        900,
-        lambda _bootstrap_servers: {},
-        files=lambda bootstrap_servers: {
-            "testconf.json": json.dumps({"Brokers": bootstrap_servers, "TopicName": "test", "GroupID": "testgroup"})
         },
     )
