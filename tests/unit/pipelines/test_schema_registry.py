@@ -208,6 +208,13 @@ class Elsewhere(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.logins.append(self.headers["Authorization"])
+        self._answer()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer()
+
+    def _answer(self) -> None:
         is_sent = self.place and self.path.startswith("/subjects")
         self.send_response(302 if is_sent else 200)
         self.send_header("Location", self.place)
@@ -251,6 +258,9 @@ def test_a_login_is_not_given_to_whomever_a_registry_sends_to(
         ask_registry(made)
     assert len(Elsewhere.logins) == 3
     assert None not in Elsewhere.logins
+    # What is to be registered would be asked for there, and not given.
+    with pytest.raises(PipelineError, match="sends /subjects/x/versions to another place"):
+        schema_registry._get(made, "/subjects/x/versions", {"schema": ONE})
 
 
 def test_an_answer_that_comes_drop_by_drop_is_none(
