@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -54,11 +55,17 @@ if TYPE_CHECKING:
     help="Where the console listens, on loopback; 0 takes a free port.",
 )
 @click.option("--console-allow-changes", is_flag=True, help="The console may change the cluster; see `console`.")
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Make the cluster closed: certificates, users and ACLs of its own, TLS and logins everywhere.",
+)
 @click.option("--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A config for all brokers.")
 @click.option("--no-restart", is_flag=True, help="Do not restart a process that ends by itself.")
 @click.option("--json", "as_json", is_flag=True, help="Print what runs as one line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def command(
+    secure: bool,
     overrides: tuple[str, ...],
     with_console: bool,
     console_port: int,
@@ -87,12 +94,29 @@ def command(
         "console_port": console_port if with_console else None,
         "console_options": ("--allow-changes",) if console_allow_changes else (),
     }
+    if secure:
+        import socket
+
+        console |= {"secure": True, "names": (socket.gethostname(),)}
     try:
         plan = ClusterPlan(**settings, **console, overrides=configs).at(os.getcwd())  # type: ignore[arg-type]  # click
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _check_overrides(plan)
+    if secure:
+        _keep_private(plan)
     sys.exit(run(lambda host: _up(host, plan, not no_restart, as_json, stop_with_parent), name="up"))
+
+
+def _keep_private(plan: ClusterPlan) -> None:
+    """Lets nobody else of this machine see what the cluster writes: records and logs, and not only secrets."""
+    os.umask(0o077)  # of the processes that are started too
+    try:
+        os.makedirs(plan.data_directory, exist_ok=True)
+        os.chmod(plan.data_directory, 0o700)
+    except OSError as error:
+        click.echo(f"barnabas up: {plan.data_directory}: {error.strerror}", err=True)
+        sys.exit(1)
 
 
 def _check_overrides(plan: ClusterPlan) -> None:
@@ -197,5 +221,27 @@ def _described(cluster: Supervisor, plan: ClusterPlan, took_seconds: float) -> s
         lines.append(f"  broker {broker['id']:<11} {broker['address']}, process {broker['process_id']}{metrics}")
     if found["console"] is not None:
         lines.append(f"  console            {found['console']['url'] or 'does not run, see above'}")
-    lines += [f"  data and logs      {found['data']}", "Ctrl-C stops everything."]
+    lines += [
+        f"  data and logs      {found['data']}",
+        *_for_clients(found["security"], plan),
+        "Ctrl-C stops everything.",
+    ]
     return "\n".join(lines)
+
+
+def _for_clients(security: dict[str, Any] | None, plan: ClusterPlan) -> list[str]:
+    """What those need who come in at a cluster that is secured; where the secrets are, and not which."""
+    if security is None:
+        return []
+    client = security["users"]["client"]
+    lines = [
+        "Clients come in as the user client (or as admin, who may do everything):",
+        f"  barnabas           export BARNABAS_PROFILES={shlex.quote(security['profiles'])} BARNABAS_PROFILE=client",
+        f"  Java               --command-config {shlex.quote(client['properties'])}",
+        f"  librdkafka         kcat -F {shlex.quote(client['librdkafka'])}",
+    ]
+    for what, is_there in (("console", plan.console_port is not None), ("metrics", plan.metrics_port is not None)):
+        if is_there:
+            entry = security[what]
+            lines.append(f"  {what:<18} user {entry['user']}, password in {entry['password_file']}")
+    return lines

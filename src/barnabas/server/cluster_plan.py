@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+
+from barnabas.server.cluster_security import PROTOCOL, SECURED_CONFIGS, SecurityPaths
 
 BROKERS_MAX: Final = 100
 REPLICAS_MAX: Final = 3
@@ -37,7 +39,8 @@ class ClusterPlan:
     The first broker listens on `port`, each other on the next; 0 takes free ports, and 0 is the coordinator's default.
     `metrics_port` counts up likewise; None opens no endpoint. With a `console_port`, 0 for a free one, there is a
     console on loopback too, which gets `console_options` from its command line. `overrides` are broker configs for all
-    of them. Raises ValueError for what cannot be.
+    of them. A `secure` cluster has certificates, users and ACLs of its own (`cluster_security`), for hosts of these
+    `names` too. Raises ValueError for what cannot be.
     """
 
     brokers: int = 1
@@ -50,6 +53,8 @@ class ClusterPlan:
     console_options: tuple[str, ...] = ()
     session_timeout_ms: int = 6_000
     overrides: Mapping[str, str] = field(default_factory=dict)
+    secure: bool = False
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.brokers <= BROKERS_MAX:
@@ -67,6 +72,8 @@ class ClusterPlan:
                 raise ValueError(f"{name} cannot be overridden: {_TAKEN[name]}")
             if name in _OF_ONE_BROKER and self.brokers > 1:
                 raise ValueError(f"{name} cannot be overridden for {self.brokers} brokers, as each needs its own")
+            if self.secure and name in SECURED_CONFIGS:
+                raise ValueError(f"{name} cannot be overridden with --secure: it is what keeps the cluster closed")
 
     def at(self, directory: str) -> ClusterPlan:
         """The same with absolute paths: those that are relative lie in `directory`. A written path must mean the same
@@ -85,6 +92,22 @@ class ClusterPlan:
         data_directory = os.path.normpath(os.path.join(directory, self.data_directory))
         return dataclasses.replace(self, data_directory=data_directory, overrides=overrides)
 
+    def refusal(self, exists: Callable[[str], bool]) -> str | None:
+        """Why the data directory, of which `exists` knows what is there, is not for this plan: a cluster stays as
+        closed, or as open, as it was made.
+        """
+        is_secure = exists(self.security_directory)
+        if is_secure and not self.secure:
+            return (
+                f"{self.data_directory} has a cluster that was made with --secure: give that again, or another --data"
+            )
+        if self.secure and not is_secure and exists(self.coordinator_directory):
+            return (
+                f"{self.data_directory} has a cluster that was made without --secure, whose znodes are anybody's: give"
+                " another --data, and copy what is to be kept (barnabas topic copy)"
+            )
+        return None
+
     @property
     def broker_ids(self) -> range:
         return range(1, self.brokers + 1)
@@ -96,6 +119,16 @@ class ClusterPlan:
     @property
     def console_directory(self) -> str:
         return f"{self.data_directory}/console"
+
+    @property
+    def security_directory(self) -> str:
+        """There where the cluster was made with `secure`."""
+        return f"{self.data_directory}/security"
+
+    @property
+    def security(self) -> SecurityPaths | None:
+        """None for a cluster that is open."""
+        return SecurityPaths(self.security_directory) if self.secure else None
 
     def broker_directory(self, broker_id: int) -> str:
         return f"{self.data_directory}/broker-{broker_id}"
@@ -117,7 +150,7 @@ class ClusterPlan:
         in_sync = "2" if self.brokers >= REPLICAS_MAX else "1"
         found = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://{self.host}:{port}",
+            "listeners": f"{PROTOCOL if self.secure else 'PLAINTEXT'}://{self.host}:{port}",
             "zookeeper.connect": zookeeper_connect,
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
             "log.dirs": f"{self.broker_directory(broker_id)}/data",
@@ -134,17 +167,6 @@ class ClusterPlan:
             del found["log.dirs"]  # it would go before the user's
         if self.metrics_port is not None:
             found["barnabas.metrics.port"] = str(self.metrics_port and self.metrics_port + broker_id - 1)
+        if self.security is not None:
+            found |= self.security.broker_properties(broker_id)
         return {**found, **self.overrides}
-
-
-def properties_text(properties: Mapping[str, str]) -> str:
-    """A `server.properties` file."""
-    lines = ["# Written by barnabas up at every start; give it --override KEY=VALUE for other values."]
-    lines += [f"{name}={_escaped(value)}" for name, value in properties.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(value: str) -> str:
-    """As Java's Properties reads it back: a backslash escapes, and white space in front would be skipped."""
-    text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    return f"\\{text}" if text.startswith((" ", "\f")) else text

@@ -8,10 +8,12 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from barnabas.client.access import Access
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.link.connection import LinkContext
 from barnabas.link.limits import LinkLimits
+from barnabas.link.login import LinkLogin
 from barnabas.link.outgoing import Outgoing
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FindCoordinatorRequest, ListGroupsRequest, MetadataRequest
@@ -26,13 +28,17 @@ _REQUEST_MS: Final = 5_000
 _NO_GROUP: Final = "barnabas-up"
 """An empty group: asked for its coordinator, a broker creates `__consumer_offsets` if it is missing."""
 
+_OPEN: Final = Access()
+
 
 class ClusterProbe:
     """Asks the brokers at these addresses, `HOST:PORT`."""
 
-    def __init__(self, host: Host, addresses: Sequence[str]) -> None:
+    def __init__(self, host: Host, addresses: Sequence[str], access: Access = _OPEN) -> None:
+        """`access` is how the brokers let it in."""
         self._host = host
         self._addresses = tuple(addresses)
+        self._access = access
 
     async def until_formed(self) -> None:
         """Waits until every broker knows all brokers and a controller: then topics of any replication can be made."""
@@ -102,7 +108,17 @@ class ClusterProbe:
     async def _connection(self, timers: Timers, address: str) -> AsyncIterator[Outgoing]:
         context = LinkContext.of(self._host.loop, timers, LinkLimits(), logging.getLogger("barnabas.supervisor"))
         name, _, port = address.rpartition(":")
-        outgoing = Outgoing(context, self._host.random, name.strip("[]"), int(port), client_id=_NO_GROUP)
+        login = tls = None
+        if self._access.login is not None:
+            login = LinkLogin.of(self._access.login, self._host, timers)
+        if self._access.tls is not None:
+            from barnabas.link.handshakes import Handshakes
+            from barnabas.link.tls import TlsEnd  # and OpenSSL
+
+            tls = TlsEnd(self._access.tls, Handshakes(self._host.loop, timers, self._host.offload))
+        outgoing = Outgoing(
+            context, self._host.random, name.strip("[]"), int(port), client_id=_NO_GROUP, login=login, tls=tls
+        )
         try:
             yield outgoing
         finally:

@@ -21,14 +21,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+from barnabas.client.access import Access
 from barnabas.kernel.real_host import RealHost
 from barnabas.kernel.real_program import RealProgram, is_process, start_program
 from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
 from barnabas.log.directories.files import read_file, write_all
-from barnabas.server.cluster_plan import ClusterPlan, properties_text
+from barnabas.server.cluster_certificates import NoLibraryError
+from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.cluster_probe import ClusterProbe
+from barnabas.server.property_files import properties_text
 from barnabas.server.restarts import RestartPauses
+from barnabas.server.secured_cluster import SecuredCluster
 from barnabas.server.start_watch import SILENCE_SECONDS_MAX, NoProgressError, last_line
 from barnabas.wire.primitives import ProtocolError
 
@@ -142,6 +146,7 @@ class Supervisor:
         output = f"{plan.console_directory}/output.log"
         self._console = None if plan.console_port is None else _Member(_CONSOLE, output, output, self._start_console)
         self._lock: int | None = None
+        self._secured = SecuredCluster(host, plan, self._tell_of_cluster) if plan.secure else None
         self._timers = Timers(host.loop)
         self._bounding: asyncio.Task[None] | None = None
         self._watching: set[asyncio.Task[None]] = set()
@@ -191,6 +196,7 @@ class Supervisor:
             },
             "process_id": os.getpid(),
             "data": self._plan.data_directory,
+            "security": None if self._secured is None else self._secured.description(),
         }
 
     # All of them.
@@ -205,12 +211,20 @@ class Supervisor:
             await self._lock_directory()
             # Before all of them serve: logs may take hours to recover.
             self._bounding = self._host.loop.create_task(self._bound_outputs(), name="bound outputs")
+            if refusal := self._plan.refusal(self._host.files.exists):
+                raise ClusterStartError(refusal)
+            if self._secured is not None:
+                await self._secured.prepare()
             await self._start_coordinator()
+            if self._secured is not None:
+                await self._secured.write_users(self._coordinator.address)
             async with asyncio.TaskGroup() as starting:
                 for broker_id in self._brokers:
                     starting.create_task(self._start_broker(broker_id))
             async with asyncio.timeout(USABLE_SECONDS_MAX):
                 await self._until_usable()
+            if self._secured is not None:
+                await self._secured.write_client_files(self.bootstrap_servers)
             if self._console is not None:
                 await self._try_console(self._console)
         except BaseException as error:
@@ -221,6 +235,8 @@ class Supervisor:
                 ) from None
             if isinstance(error, ExceptionGroup):
                 error = _first(error)
+            if isinstance(error, NoLibraryError):
+                raise ClusterStartError(str(error)) from None
             if isinstance(error, OSError):
                 raise ClusterStartError(
                     f"{reason(error)}. Data goes to {self._plan.data_directory}, or to where --data says"
@@ -343,12 +359,16 @@ class Supervisor:
                     "own (--data)"
                 )
             if not is_told:
-                text = "processes of an earlier barnabas up, which was killed, are stopping; waiting for them"
-                self._on_event(Remark("the cluster", text))
+                self._tell_of_cluster(
+                    "processes of an earlier barnabas up, which was killed, are stopping; waiting for them"
+                )
             is_told = True
             await self._timers.sleep(_LOOKING_MS)
         files.truncate(lock, 0)
         write_all(files, lock, b"%d\n" % os.getpid(), 0)
+
+    def _tell_of_cluster(self, text: str) -> None:
+        self._on_event(Remark("the cluster", text))
 
     def _broker(self, broker_id: int) -> _Member:
         plan = self._plan
@@ -358,6 +378,8 @@ class Supervisor:
     async def _start_coordinator(self) -> None:
         port = self._coordinator.address.rpartition(":")[2] or str(self._plan.coordinator_port)
         arguments = ["--data", f"{self._plan.coordinator_directory}/data", "--host", self._plan.host, "--port", port]
+        if self._plan.security is not None:
+            arguments += self._plan.security.coordinator_arguments()
         said = await self._start(self._coordinator, ["coordinator", *arguments, "--stop-with-parent", "--json"])
         self._coordinator.address = str(said["address"])
 
@@ -365,8 +387,7 @@ class Supervisor:
         member = self._brokers[broker_id]
         port = int(member.address.rpartition(":")[2] or self._plan.port_of(broker_id))
         path = self._plan.properties_path(broker_id)
-        properties = self._plan.properties(broker_id, self._coordinator.address, port)
-        self._write(path, properties_text(properties))
+        self._write_properties(broker_id, port)
         said = await self._start(member, ["broker", path, "--stop-with-parent", "--json", "--progress"])
         member.address = str(next(iter(said["listeners"].values())))
         member.metrics_port = said["metrics_port"]
@@ -374,8 +395,13 @@ class Supervisor:
             self._on_event(Remark(member.name, alarm))
         if not port:
             # On record, and for the next start.
-            port = int(member.address.rpartition(":")[2])
-            self._write(path, properties_text(self._plan.properties(broker_id, self._coordinator.address, port)))
+            self._write_properties(broker_id, int(member.address.rpartition(":")[2]))
+
+    def _write_properties(self, broker_id: int, port: int) -> None:
+        properties = self._plan.properties(broker_id, self._coordinator.address, port)
+        if self._secured is not None:
+            properties |= self._secured.broker_properties()
+        self._write(self._plan.properties_path(broker_id), properties_text(properties))
 
     async def _start_console(self) -> None:
         """A process of its own, so that what it does keeps no broker waiting. It has the port that it had."""
@@ -383,6 +409,8 @@ class Supervisor:
         assert member is not None
         port = urlsplit(member.address).port or self._plan.console_port
         arguments = ["--port", str(port), "--bootstrap-server", self.bootstrap_servers, *self._plan.console_options]
+        if self._plan.security is not None:
+            arguments += self._plan.security.console_arguments()
         said = await self._start(member, ["console", *arguments, "--stop-with-parent", "--json"])
         member.address = str(said["url"])
 
@@ -495,7 +523,8 @@ class Supervisor:
 
     async def _until_usable(self) -> None:
         """Waits until topics of any replication can be made, and groups can form."""
-        probe = ClusterProbe(self._host, [member.address for member in self._brokers.values()])
+        access = Access() if self._secured is None else self._secured.access()
+        probe = ClusterProbe(self._host, [member.address for member in self._brokers.values()], access)
         await probe.until_formed()
         if await probe.until_groups_can_form(GROUPS_SECONDS_MAX):
             return
@@ -509,7 +538,7 @@ class Supervisor:
                     "__consumer_offsets could not be made, so groups cannot form: offsets.topic.replication.factor must"
                     f" not be more than there are brokers ({self._plan.brokers}); the brokers' logs say more"
                 )
-        self._on_event(Remark("the cluster", text))
+        self._tell_of_cluster(text)
 
     async def _bound_outputs(self) -> None:
         while True:
@@ -540,7 +569,8 @@ class Supervisor:
     def _write(self, path: str, text: str) -> None:
         files = self._host.files
         files.make_directories(os.path.dirname(path))
-        descriptor = files.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        # A secured broker's has its password.
+        descriptor = files.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if self._secured else 0o644)
         try:
             write_all(files, descriptor, text.encode(), 0)
         finally:

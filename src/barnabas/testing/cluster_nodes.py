@@ -15,9 +15,10 @@ from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.protocol import STAT
 from barnabas.kernel.host import Host
 from barnabas.server.broker import Broker
-from barnabas.server.cluster_plan import ClusterPlan, properties_text
+from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.config import read_server_config
 from barnabas.server.entry import broker_main, coordinator_main
+from barnabas.server.property_files import properties_text
 from barnabas.testing.real_node import Node, NodeError
 from barnabas.testing.real_ports import KeptPort
 from barnabas.testing.request_faults import RequestFault, RequestFaults

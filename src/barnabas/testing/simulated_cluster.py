@@ -33,8 +33,9 @@ from barnabas.client.settings import ClientSettings, ConsumerSettings, Isolation
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.topics import PartitionState, partition_state_path
-from barnabas.server.cluster_plan import REPLICAS_MAX, ClusterPlan, properties_text
+from barnabas.server.cluster_plan import REPLICAS_MAX, ClusterPlan
 from barnabas.server.entry import broker_main, coordinator_main
+from barnabas.server.property_files import properties_text
 from barnabas.testing.cluster_admin import ClusterAdmin
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
 from barnabas.testing.killed_code import no_news_of_the_killed

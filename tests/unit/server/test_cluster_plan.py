@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.server.cluster_plan import ClusterPlan, properties_text
+from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.config import read_server_config
+from barnabas.server.property_files import properties_text
 
 
 @pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
