@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.cluster.board_metrics import BOARDS, MISSING
-from tests.cluster.test_up import Up
+from tests.support.barnabas_up import Up
 
 CONTRIB: Final = Path(__file__).resolve().parents[2] / "contrib"
 _NAME: Final = re.compile(r"\b(?:kafka|barnabas|process)_[a-z0-9_]+")

@@ -25,7 +25,7 @@ from barnabas.server.supervisor import (
     SupervisorEvent,
 )
 from barnabas.server.zookeeper_access import DIGEST_MODULE
-from tests.cluster.test_up import Up, is_running
+from tests.support.barnabas_up import Up, is_running
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
 

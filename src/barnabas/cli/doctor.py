@@ -43,9 +43,9 @@ def command(
 
     Of this machine: Python, the limits of open files and of a container, the clock, its name, Java for pipelines, and
     disk space and file system of data directories: those of --data, of the properties, and of brokers of the cluster
-    that run here; with --file also the properties themselves and the ports. Of the cluster: whether each broker's
-    advertised address means something here and can be reached, which versions they have, and all that
-    `barnabas cluster health` finds.
+    that run here, and where that is a cluster of `up --secure` its secrets and certificates; with --file also the
+    properties themselves and the ports. Of the cluster: whether each broker's advertised address means something here
+    and can be reached, which versions they have, and all that `barnabas cluster health` finds.
     """
 
     async def body(host: RealHost) -> None:
@@ -59,7 +59,7 @@ def command(
         from barnabas.cli.doctor_findings import ORDER
         from barnabas.cli.doctor_machine import check_machine
 
-        found = [*await check_machine(dict.fromkeys(wanted), partitions), *found]
+        found = [*await check_machine(dict.fromkeys(wanted), partitions), *await _of_security(wanted), *found]
         found.sort(key=lambda finding: ORDER.index(finding.state))
         _show(found, shows_all=shows_all, as_json=as_json)
         problems = sum(finding.is_problem for finding in found)
@@ -92,6 +92,25 @@ async def _of_properties(file: str, directories: list[str]) -> list[Finding]:
         return [Finding("properties", State.CRITICAL, problem, f"edit {file}") for problem in error.problems]
     directories += config.log_dirs
     return [Finding("properties", State.OK, f"{file} is in order"), *await check_ports(config.listeners.bound)]
+
+
+async def _of_security(directories: list[str]) -> list[Finding]:
+    """What is wrong with the secrets and certificates of clusters of `barnabas up --secure`."""
+    import datetime as dt
+
+    from barnabas.cli.doctor_aside import found_aside
+    from barnabas.cli.doctor_findings import Finding, State
+    from barnabas.cli.doctor_security import check_security, secured_directories
+
+    def look() -> list[Finding]:
+        now = dt.datetime.now(dt.UTC)
+        return [each for directory in secured_directories(directories) for each in check_security(directory, now)]
+
+    instead = Finding("security", State.WARNING, "secrets and certificates cannot be read in time", "look at the mount")
+    try:
+        return await found_aside(look, instead)
+    except OSError as error:
+        return [Finding("security", State.WARNING, f"{error.filename}: {error.strerror}", "run as the brokers' user")]
 
 
 async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], directories: list[str]) -> int:
