@@ -34,12 +34,12 @@ class _Listener:
 class ConfigFollower(Protocol):
     """Who takes a configuration as a whole, with the keys of single listeners, and with the files that it names."""
 
-    def check(self, config: BrokerConfig) -> None:
+    async def check(self, config: BrokerConfig) -> None:
         """Called before it is written. Raises ValueError for one that cannot be."""
         ...
 
     def take(self, config: BrokerConfig) -> None:
-        """Called whenever it was read, changed or not: a file that it names may have changed."""
+        """Called whenever it was read, changed or not: a file that it names may have changed. It may be taken later."""
         ...
 
 
@@ -144,11 +144,6 @@ class BrokerConfigs:
         fixed = fixed_changes(self._config, read, self._known)
         if fixed:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{', '.join(fixed)} cannot be changed {_OF_A_LISTENER}")
-        for follower in self._followers:
-            try:
-                follower.check(read)
-            except ValueError as error:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
         threads, current = read.values[_CLEANER_THREADS], self.values[_CLEANER_THREADS]
         if not current // 2 <= threads <= 2 * current:
             raise KafkaError(
@@ -156,6 +151,20 @@ class BrokerConfigs:
                 f"{_CLEANER_THREADS} is {current}: it can be {max(current // 2, 1)} at the least and {2 * current} at "
                 f"the most, not {threads}; a start of the broker takes any",
             )
+
+    async def check_whole(self, texts: Texts, *, of_one_broker: bool) -> None:
+        """Whether those who take a configuration as a whole could, where `check` has found nothing wrong with it.
+
+        Raises `KafkaError` (INVALID_REQUEST).
+        """
+        read = self._read(self._with(texts, of_one_broker=of_one_broker)) if self._followers else None
+        if not isinstance(read, BrokerConfig):
+            return
+        for follower in self._followers:
+            try:
+                await follower.check(read)
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
 
     def set_cluster_default(self, texts: Texts) -> None:
         """Applies the data of `/config/brokers/<default>`."""

@@ -23,7 +23,7 @@ from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.settings import take
 from barnabas.coordination.errors import CoordinationError, SessionExpiredError
 from barnabas.coordination.layout.brokers import BrokerRegistration
-from barnabas.kernel.host import Host
+from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurns
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
@@ -47,7 +47,7 @@ from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.remote_storage import load_remote_storage
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
-from barnabas.server.tls import check_tls
+from barnabas.server.tls import Sides, read_tls, uses_tls
 from barnabas.server.zookeeper_access import coordination_settings, secured_settings
 from barnabas.wire.endpoints import BrokerEndpoint
 
@@ -178,7 +178,7 @@ class Broker:
         if uses_bearer_tokens(self.config):
             await load_libraries(self.host)
         check_logins(self.config, self.host.files)
-        check_tls(self.config, self.host.files)
+        await self._read_tls()
         settings = secured_settings(self.config, self.host.files)
         self._session.secure(settings, makes_secure=self.config.values["zookeeper.set.acl"])
         self._storage = storage = Storage(self._shared, self.config, self._fail)
@@ -203,8 +203,9 @@ class Broker:
         self.config = config = storage.broker_configs.for_rooms()
         network = await network_config(config, self.host)
         await load_remote_storage(config, self.host)
+        tls = await self._read_tls()
         self._components = components = BrokerComponents(
-            self._shared, config, identity, self._session, storage, self._payload, network
+            self._shared, config, identity, self._session, storage, self._payload, network, tls
         )
         # Before a client can connect, who would have to wait too.
         await self._again(components.registration.vacant)
@@ -215,6 +216,12 @@ class Broker:
         self._advance(BrokerEvent.SERVING)
         self._shared.tick.go_on()
         self._logger.info("Broker %d of cluster %s started", identity.broker_id, identity.cluster_id)
+
+    async def _read_tls(self) -> Sides:
+        """Raises BrokerStartError."""
+        if not uses_tls(self.config):
+            return {}
+        return await self.host.offload(OffloadKind.CPU, read_tls, self.config, self.host.files)
 
     async def _identify(self, directories: LogDirectories) -> Identity:
         cluster_id = await self._again(lambda: join_cluster(self._session, self.host.entropy))

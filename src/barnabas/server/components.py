@@ -57,10 +57,10 @@ from barnabas.server.logins import listener_logins, login_at_brokers, uses_beare
 from barnabas.server.registration import Registration
 from barnabas.server.shared_services import SharedServices
 from barnabas.server.storage import Storage
-from barnabas.server.tls import BrokerTls, uses_tls
+from barnabas.server.tls import BrokerTls, Sides
+from barnabas.server.tls_exchange import TlsExchange
 from barnabas.serving.acknowledgements import Acknowledgements
 from barnabas.serving.transaction_verification import TransactionVerifier
-from barnabas.tls.errors import TlsConfigError
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -89,8 +89,9 @@ class BrokerComponents:
         storage: Storage,
         payload: Callable[[], BrokerRegistration],
         network: NetworkConfig,
+        tls: Sides,
     ) -> None:
-        """`payload` is what the broker registers with."""
+        """`payload` is what the broker registers with; `tls` what `read_tls` has made of `config`."""
         self.shared = shared
         self.config = config
         self.identity = identity
@@ -116,7 +117,7 @@ class BrokerComponents:
         self.features = FinalizedFeatureCache(
             host.loop, session, logs.logger("kafka.server.FinalizedFeatureChangeListener")
         )
-        self.tls = self._make_tls()
+        self.tls = self._make_tls(tls)
         self.controller_channel = self._channel("forwarding")
         self.alter_partition_channel = self._channel("alter-partition", learns_versions=True)
         self._broker_channels = self._channels_to_brokers()
@@ -238,17 +239,17 @@ class BrokerComponents:
             if follower is not None:
                 self.session.add_session_listener(follower.changes)
 
-    def _make_tls(self) -> BrokerTls | None:
+    def _make_tls(self, sides: Sides) -> BrokerTls | None:
         shared = self.shared
-        if not uses_tls(self.config):
+        if not sides:
             return None
         handshakes = Handshakes(shared.host.loop, shared.timers, shared.host.offload)
         logger = shared.logs.logger("org.apache.kafka.common.security.ssl.SslFactory")
-        try:
-            tls = BrokerTls(self.config, shared.host.files, handshakes, shared.metrics, logger)
-        except TlsConfigError as error:  # of a key that was exchanged while the broker ran
-            raise BrokerStartError(str(error)) from None
-        self.storage.broker_configs.follow_whole(tls)
+        tls = BrokerTls(self.config, sides, shared.host.files, handshakes, shared.metrics, logger)
+        exchange, configs = TlsExchange(tls, shared), self.storage.broker_configs
+        configs.follow_whole(exchange)
+        if configs.config is not self.config:  # they have changed while keys and certificates were read
+            exchange.take(configs.config)
         return tls
 
     @property

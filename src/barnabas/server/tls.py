@@ -74,21 +74,37 @@ class _Basis(NamedTuple):
     stores: Stores
 
 
+class Secured(NamedTuple):
+    """A context, and what it is made of."""
+
+    basis: _Basis
+    context: ssl.SSLContext
+
+
+Sides = Mapping[_Side, Secured]
+Prepared = Mapping[str, "Sides | TlsConfigError"]
+"""What is to change, by the names of listeners, or why it cannot."""
+
+
 def uses_tls(config: BrokerConfig) -> bool:
     """Whether any listener, and so perhaps a connection to another broker, is secured."""
     return any(endpoint.security_protocol.uses_tls for endpoint in config.listeners.bound)
 
 
-def check_tls(config: BrokerConfig, files: Files) -> None:
-    """Raises BrokerStartError for what keys of TLS ask for and cannot be done."""
+def read_tls(config: BrokerConfig, files: Files) -> Sides:
+    """What each kind of connections is secured by. It takes a millisecond for each authority that is trusted, so it is
+    for a thread. Raises BrokerStartError for what keys of TLS ask for and cannot be done.
+    """
     try:
-        contexts = {side: _context(side, _basis(config, side, files)) for side in _sides(config)}
+        bases = {side: _basis(config, side, files) for side in _sides(config)}
+        contexts = {side: _context(side, basis) for side, basis in bases.items()}
         for side in contexts:
             if side.is_server:
                 PrincipalRules(_rules(config, side.listener_name))
                 _check_brokers(side.listener_name, contexts, contexts)
     except TlsConfigError as error:
         raise BrokerStartError(str(error)) from None
+    return {side: Secured(basis, contexts[side]) for side, basis in bases.items()}
 
 
 @dataclass(slots=True)
@@ -102,18 +118,20 @@ class HandshakeCounts:
 class BrokerTls:
     """All of one broker: its listeners' ends, and those of its connections to others. Made where TLS is used only.
 
-    It is `cluster.broker_configs.ConfigFollower`.
+    `tls_exchange` has keys and certificates exchanged: `check` and `prepare` are for a thread, and nothing is adopted
+    while they run.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
+        sides: Sides,
         files: Files,
         handshakes: Handshakes,
         metrics: MetricsRegistry,
         logger: logging.Logger,
     ) -> None:
-        """Raises TlsConfigError."""
+        """`sides` is what `read_tls` has made of `config`."""
         # With OpenSSL behind it, which a broker without TLS does not load.
         from barnabas.link.tls import TlsEnd
 
@@ -129,10 +147,9 @@ class BrokerTls:
         """By the names of the listeners."""
         self.to_brokers: dict[str, TlsEnd] = {}
         """By the names of others' listeners."""
-        for side in _sides(config):
+        for side, (basis, context) in sides.items():
             name = side.listener_name
-            basis = self._bases[side] = _basis(config, side, files)
-            context = _context(side, basis)
+            self._bases[side] = basis
             if not side.is_server:
                 self.to_brokers[name] = TlsEnd(context, handshakes, goes_first=True)
                 continue
@@ -149,9 +166,6 @@ class BrokerTls:
                 when_secured=partial(_secured, counts, rules),
                 when_failed=partial(self._failed, name),
             )
-        for side in self._bases:
-            if side.is_server:
-                _check_brokers(side.listener_name, self._contexts(), self._contexts())
         for gauge, read in (("Begun", lambda: handshakes.begun), ("Waiting", lambda: handshakes.waiting)):
             metrics.gauge(MetricName("barnabas.network", "TlsHandshakes", gauge), read)
 
@@ -160,22 +174,30 @@ class BrokerTls:
         for name in dict.fromkeys(side.listener_name for side in self._bases):
             self._exchange(config, name)
 
-    def take(self, config: BrokerConfig) -> None:
-        """Takes what has changed, in the files that it names too; what cannot be taken is logged and left."""
+    def prepare(self, config: BrokerConfig) -> Prepared:
+        """What is to be adopted for these configs, the files that they name included."""
+        found: dict[str, Sides | TlsConfigError] = {}
         for name in dict.fromkeys(side.listener_name for side in self._bases):
             try:
-                exchanged = self._exchange(config, name)
+                found[name] = self._exchange(config, name)
             except TlsConfigError as error:
-                self._logger.error("The keys of before are kept. %s", error)  # noqa: TRY400 - no trace helps
+                found[name] = error
+        return found
+
+    def adopt(self, prepared: Prepared) -> None:
+        """New connections have it from now on; what cannot be taken is logged and left."""
+        for name, exchanged in prepared.items():
+            if isinstance(exchanged, TlsConfigError):
+                self._logger.error("The keys of before are kept. %s", exchanged)
                 continue
             for side, (basis, context) in exchanged.items():
                 self._bases[side] = basis
                 (self.listeners if side.is_server else self.to_brokers)[name].context = context
                 self._logger.info("%s: new connections have other keys or certificates now", side)
 
-    def _exchange(self, config: BrokerConfig, name: str) -> dict[_Side, tuple[_Basis, ssl.SSLContext]]:
+    def _exchange(self, config: BrokerConfig, name: str) -> Sides:
         """What is to change for listeners of that name, ours and others'. Raises TlsConfigError."""
-        exchanged: dict[_Side, tuple[_Basis, ssl.SSLContext]] = {}
+        exchanged: dict[_Side, Secured] = {}
         for side, former in self._bases.items():
             if side.listener_name != name:
                 continue
@@ -185,7 +207,7 @@ class BrokerTls:
             if basis != former:
                 context = _context(side, basis)
                 _check_exchange(side, config, former.stores, basis.stores)
-                exchanged[side] = basis, context
+                exchanged[side] = Secured(basis, context)
         if exchanged:
             before = self._contexts()
             after = {**before, **{side: context for side, (_, context) in exchanged.items()}}

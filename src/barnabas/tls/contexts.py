@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 LoadChain = Callable[["ssl.SSLContext", str, str | None], None]
 """Gives a context a key and its chain: PEM, and the key's password. Raises ssl.SSLError."""
+TRUSTED_AT_ONCE: Final = 4
+"""Certificates of a trust store that are read while Python's lock is held."""
 _MISMATCH: Final = "KEY_VALUES_MISMATCH"
 _OF_PASSWORDS: Final = ("BAD_DECRYPT", "BAD_PASSWORD_READ", "CIPHERFINAL_ERROR", "DECODE_ERROR")
 
@@ -125,7 +127,10 @@ def _trust(context: ssl.SSLContext, stores: Stores) -> bool:
     if trusted is None:
         return False
     try:
-        context.load_verify_locations(cadata="".join(block.text() for block in trusted))
+        # OpenSSL takes a millisecond for each, in which no other thread runs: it must not be all of them at once.
+        for start in range(0, len(trusted), TRUSTED_AT_ONCE):
+            some = trusted[start : start + TRUSTED_AT_ONCE]
+            context.load_verify_locations(cadata="".join(block.text() for block in some))
     except (ssl.SSLError, ValueError):
         raise TlsConfigError("the trust store cannot be used: OpenSSL cannot read its certificates") from None
     # What stands in a trust store is trusted, whether it signed itself or not, as Java has it.

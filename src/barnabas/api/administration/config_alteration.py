@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,13 +107,18 @@ class ConfigAlterer:
         """
         check_broker_name(broker_name, self._broker_configs.broker_id)
         known = self._broker_configs.layers.known
+        of_one_broker = bool(broker_name)
 
         def change(existing: Texts) -> dict[str, str]:
             changed = edit(existing, known)
-            self._broker_configs.check(changed, of_one_broker=bool(broker_name))
+            self._broker_configs.check(changed, of_one_broker=of_one_broker)
             return changed
 
-        await self._alter(ConfigEntityType.BROKERS, broker_name or DEFAULT_ENTITY, change, validate_only=validate_only)
+        async def verify(changed: Texts) -> None:
+            await self._broker_configs.check_whole(changed, of_one_broker=of_one_broker)
+
+        entity = broker_name or DEFAULT_ENTITY
+        await self._alter(ConfigEntityType.BROKERS, entity, change, verify, validate_only=validate_only)
 
     async def alter_user(self, user: str, credentials: Mapping[str, str | None]) -> None:
         """Sets a user's SCRAM credentials, by mechanism, and deletes those that are None; quotas and others stay.
@@ -136,6 +141,7 @@ class ConfigAlterer:
         entity_type: ConfigEntityType,
         name: str,
         change: Callable[[Texts], dict[str, str]],
+        verify: Callable[[Texts], Awaitable[None]] | None = None,
         *,
         validate_only: bool,
     ) -> None:
@@ -143,7 +149,7 @@ class ConfigAlterer:
         try:
             outcome: object = None
             for _attempt in range(ATTEMPTS):
-                outcome = await self._try_to_alter(entity_type, name, change, validate_only=validate_only)
+                outcome = await self._try_to_alter(entity_type, name, change, verify, validate_only=validate_only)
                 if not may_be_tried_again(outcome):
                     break
             answer_of(outcome)
@@ -158,10 +164,13 @@ class ConfigAlterer:
         entity_type: ConfigEntityType,
         name: str,
         change: Callable[[Texts], dict[str, str]],
+        verify: Callable[[Texts], Awaitable[None]] | None,
         *,
         validate_only: bool,
     ) -> object:
-        """Reads, changes and writes; returns the outcome of the write, None when nothing was to be written."""
+        """Reads, changes, has it verified and writes; returns the outcome of the write, None when nothing was to be
+        written.
+        """
         path = config_path(entity_type, name)
         must_exist = (Exists(topic_path(name)),) if entity_type is ConfigEntityType.TOPICS else ()
         found_epoch, found_controller, found, *topic_stat = await self._store.submit(
@@ -172,6 +181,8 @@ class ConfigAlterer:
         existing = None if isinstance(found, NoNodeError) else answer_of(found)
         before = _decode(existing, path)
         changed = change(before.config)
+        if verify is not None:
+            await verify(changed)
         if validate_only:
             return None
         check = controller_check((found_epoch, found_controller))

@@ -1,0 +1,69 @@
+"""When the keys and certificates of a broker are exchanged: whenever its dynamic configs are read, off the loop.
+
+To read a trust store of 144 authorities takes OpenSSL a seventh of a second, for each listener that has it: the loop
+goes on meanwhile. One is looked at at a time, and the last configs count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from barnabas.config.broker_config import BrokerConfig
+from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
+from barnabas.server.shared_services import SharedServices
+from barnabas.server.tls import BrokerTls
+from barnabas.tls.errors import TlsConfigError
+
+_FULL_PAUSE_MS: Final = 1_000
+
+
+class TlsExchange:
+    """Those of one broker. It is `cluster.broker_configs.ConfigFollower`."""
+
+    def __init__(self, tls: BrokerTls, shared: SharedServices) -> None:
+        self._tls = tls
+        self._host = shared.host
+        self._timers = shared.timers
+        self._one_at_a_time = asyncio.Lock()
+        self._wanted: BrokerConfig | None = None
+        self._taking: asyncio.Task[None] | None = None
+
+    async def check(self, config: BrokerConfig) -> None:
+        """Whether its keys and certificates can take the place of the present ones. Raises TlsConfigError."""
+        try:
+            async with self._one_at_a_time:
+                await self._host.offload(OffloadKind.CPU, self._tls.check, config)
+        except OffloadFullError:
+            raise TlsConfigError("the broker is too busy to look at keys and certificates: try again") from None
+
+    def take(self, config: BrokerConfig) -> None:
+        """Takes what has changed, in the files that it names too, as soon as it is read."""
+        self._wanted = config
+        if self._taking is None:
+            self._taking = self._host.loop.create_task(self._take(), name="keys and certificates")
+
+    async def taken(self) -> None:
+        """Waits until nothing is to be taken."""
+        while self._taking is not None:
+            await asyncio.wait([self._taking])
+
+    async def _take(self) -> None:
+        try:
+            while self._wanted is not None:
+                config, self._wanted = self._wanted, None
+                async with self._one_at_a_time:
+                    try:
+                        self._tls.adopt(await self._host.offload(OffloadKind.CPU, self._tls.prepare, config))
+                    except OffloadFullError:
+                        self._take_again(config)
+                        await self._timers.sleep(_FULL_PAUSE_MS)
+        except HostClosedError:
+            return  # and so is the broker
+        finally:
+            self._taking = None
+
+    def _take_again(self, config: BrokerConfig) -> None:
+        """Unless others have come meanwhile."""
+        if self._wanted is None:
+            self._wanted = config
