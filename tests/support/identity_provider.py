@@ -7,16 +7,20 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qs
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from tests.support.certificates import Certified
 
 CLIENT_ID, CLIENT_SECRET = "alice", "alice's own/secret+1"
 MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -93,9 +97,10 @@ def unsecured(body: Mapping[str, Any] | str, signature: str = "", **header: Any)
 
 
 class IdentityProvider:
-    """Serves while it is a context."""
+    """Serves while it is a context; by TLS where it is given a key with its certificate."""
 
-    def __init__(self) -> None:
+    def __init__(self, certified: Certified | None = None, *, authority: Path | None = None) -> None:
+        """With an `authority` clients have to show a certificate of it."""
         self.keys: list[dict[str, Any]] = key_set()
         self.asked: list[str] = []
         """The paths, in order."""
@@ -114,16 +119,31 @@ class IdentityProvider:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 provider._answer(self, provider._token(self.headers["Authorization"] or "", form))
 
+            def handle(self) -> None:
+                with contextlib.suppress(OSError):  # a client that does not trust it, as is meant
+                    super().handle()
+
             def log_message(self, *_arguments: Any) -> None:
                 return
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        self._scheme = "http" if certified is None else "https"
+        if certified is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certified.both)
+            if authority is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(authority)
+            # The handshake is done by the thread that answers, and not by the one that accepts.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def keys_address(self) -> str:
@@ -166,8 +186,10 @@ class IdentityProvider:
 
 
 @contextlib.contextmanager
-def identity_provider() -> Iterator[IdentityProvider]:
-    with IdentityProvider() as provider:
+def identity_provider(
+    certified: Certified | None = None, *, authority: Path | None = None
+) -> Iterator[IdentityProvider]:
+    with IdentityProvider(certified, authority=authority) as provider:
         yield provider
 
 

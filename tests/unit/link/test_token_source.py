@@ -18,7 +18,15 @@ from barnabas.sasl.errors import LoginConfigError
 from barnabas.sasl.jaas import LoginModule
 from barnabas.sasl.mechanisms import login_of_client
 from barnabas.sasl.oauthbearer_login import LOGIN_HANDLERS, OAuthBearerLogin
+from tests.support.certificates import (
+    Certified,
+    broker_certificate,
+    client_certificate,
+    other_authority,
+    shared_authority,
+)
 from tests.support.identity_provider import (
+    CLIENT_SECRET,
     MODULE,
     claims,
     client_properties,
@@ -135,6 +143,70 @@ def test_an_endpoint_that_hangs_is_given_up() -> None:
     with identity_provider() as provider:
         provider.hangs.set()
         with_source(client_properties(provider) | QUICK | {"sasl.login.read.timeout.ms": "100"}, test)
+
+
+TRUSTED = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(shared_authority().certificate)}
+
+
+def test_a_token_comes_by_https_whose_authority_the_options_name() -> None:
+    async def test(source: TokenSource, _host: Host) -> None:
+        assert await source.token()
+
+    with identity_provider(broker_certificate()) as provider:
+        assert provider.token_address.startswith("https://")
+        with_source(client_properties(provider, **TRUSTED) | QUICK, test)
+        assert provider.asked == ["/token"]
+
+
+def test_an_endpoint_may_want_a_certificate() -> None:
+    shown = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(client_certificate().both)}
+
+    async def admitted(source: TokenSource, _host: Host) -> None:
+        assert await source.token()
+
+    async def refused(source: TokenSource, _host: Host) -> None:
+        with pytest.raises(ConnectionLostError):
+            await source.token()
+
+    with identity_provider(broker_certificate(), authority=shared_authority().certificate) as provider:
+        with_source(client_properties(provider, **TRUSTED, **shown) | QUICK, admitted)
+        with_source(client_properties(provider, **TRUSTED) | QUICK, refused)
+        assert provider.asked == ["/token"]
+
+
+@pytest.mark.parametrize(
+    ("certified", "options", "reason"),
+    [
+        (broker_certificate, {}, "certificate verify failed"),
+        (broker_certificate, {"ssl.protocol": "TLSv1.3"}, "certificate verify failed"),
+        (lambda: other_authority().sign(), TRUSTED, "certificate verify failed"),
+        (lambda: shared_authority().sign(names="DNS:elsewhere"), TRUSTED, "certificate verify failed"),
+        (broker_certificate, {**TRUSTED, "ssl.truststore.location": "/nowhere"}, "/nowhere cannot be read"),
+    ],
+)
+def test_an_endpoint_that_is_not_trusted_is_shown_no_secret(
+    certified: Callable[[], Certified], options: dict[str, str], reason: str
+) -> None:
+    async def test(source: TokenSource, _host: Host) -> None:
+        with pytest.raises(ConnectionLostError) as caught:
+            await source.token()
+        assert reason in str(caught.value).lower()
+        assert CLIENT_SECRET not in str(caught.value)
+
+    with identity_provider(certified()) as provider:
+        with_source(client_properties(provider, **options) | QUICK, test)
+        assert provider.asked == []
+
+
+def test_what_is_trusted_beside_other_names_where_no_name_is_asked_for() -> None:
+    """`ssl.endpoint.identification.algorithm`, empty, as in Kafka."""
+
+    async def test(source: TokenSource, _host: Host) -> None:
+        assert await source.token()
+
+    with identity_provider(shared_authority().sign(names="DNS:elsewhere")) as provider:
+        unnamed = {**TRUSTED, "ssl.endpoint.identification.algorithm": ""}
+        with_source(client_properties(provider, **unnamed) | QUICK, test)
 
 
 def test_nobody_waits_long_for_another_token_while_one_holds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import real_host
 from barnabas.kernel.timers import Timers
 from barnabas.server.signing_keys import KeyAddress, SigningKeys
+from tests.support.certificates import broker_certificate, other_authority, shared_authority
 from tests.support.identity_provider import curve_key, identity_provider, key_set, public, rsa_key
 
 LOGGER = logging.getLogger("tests")
@@ -49,6 +51,29 @@ def test_keys_are_there_after_the_start() -> None:
     with identity_provider() as provider:
         with_keys(KeyAddress(provider.keys_address), test)
         assert provider.asked == ["/keys"]
+
+
+def test_keys_come_by_https_from_whom_the_options_trust_and_from_nobody_else() -> None:
+    trusted = (
+        ("ssl.truststore.location", str(shared_authority().certificate)),
+        ("ssl.truststore.type", "PEM"),
+    )
+
+    async def known(keys: SigningKeys, _host: Host) -> None:
+        await keys.start()
+        assert keys.find("RS256", "rsa") is not None
+
+    async def unknown(keys: SigningKeys, _host: Host) -> None:
+        with contextlib.suppress(TimeoutError):  # it would wait for them
+            async with asyncio.timeout(0.5):
+                await keys.start()
+        assert keys.find("RS256", "rsa") is None
+
+    with identity_provider(broker_certificate()) as provider:
+        with_keys(KeyAddress(provider.keys_address, options=trusted), known)
+    with identity_provider(other_authority().sign()) as provider:
+        with_keys(KeyAddress(provider.keys_address, options=trusted), unknown)
+        assert provider.asked == []
 
 
 def test_a_key_that_is_new_there_is_known_soon_and_many_strange_names_ask_once() -> None:
