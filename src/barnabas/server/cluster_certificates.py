@@ -11,6 +11,7 @@ import ipaddress
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from barnabas.server.cluster_security import ClusterSecurityError
 from barnabas.server.private_files import PrivateFiles
 
 AUTHORITY_DAYS: Final = 3_650
@@ -21,10 +22,6 @@ RENEWED_DAYS: Final = 180
 _EARLY: Final = dt.timedelta(hours=1)
 """For clocks that are behind."""
 _ORGANIZATION: Final = "Barnabas"
-
-
-class NoLibraryError(Exception):
-    """`cryptography` is not there."""
 
 
 class _Pair(NamedTuple):
@@ -39,12 +36,12 @@ class Certificates:
         self, files: PrivateFiles, now_ms: int, authority_path: str, key_path: str, tell: Callable[[str], object]
     ) -> None:
         """`key_path` has the authority's key and certificate, `authority_path` the certificate alone; both are made
-        where they cannot be used, of which `tell` hears where there were some. Raises NoLibraryError and OSError.
+        where they cannot be used, of which `tell` hears where there were some. Raises ClusterSecurityError and OSError.
         """
         try:
             import cryptography.x509  # noqa: F401 - whether it is there
         except ImportError:
-            raise NoLibraryError(
+            raise ClusterSecurityError(
                 "certificates are made by the library cryptography: pip install 'barnabas[tls]'"
             ) from None
         self._files = files

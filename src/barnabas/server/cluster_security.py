@@ -28,6 +28,10 @@ _JAAS: Final = f"listener.name.{PROTOCOL.lower()}.{MECHANISM.lower()}.sasl.jaas.
 _HEAD: Final = "# Written by barnabas up --secure at every start."
 
 
+class ClusterSecurityError(Exception):
+    """What a cluster needs to be secured is not there; the message says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class SecurityPaths:
     """The files, in `directory`."""

@@ -24,6 +24,7 @@ from barnabas.server.cluster_security import (
     BROKERS,
     CLIENT,
     SCRAPER,
+    ClusterSecurityError,
     SecurityPaths,
     broker_login,
     digest_login,
@@ -44,6 +45,7 @@ _SALT_BYTES: Final = 16
 _NEW: Final = ".new"
 _COORDINATOR: Final = "coordinator"
 _CONSOLE: Final = "console"
+_NO_SECRET: Final = "a password of a secured cluster has 16 letters and digits or more, or - _ . among them"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _PEOPLE: Final = (ADMIN, CLIENT)
 """Users that an operator may change: what he has set stays."""
@@ -63,7 +65,7 @@ class SecuredCluster:
         self._new: set[str] = set()
 
     async def prepare(self) -> None:
-        """Makes the files that processes read. Raises NoLibraryError and OSError."""
+        """Makes the files that processes read. Raises ClusterSecurityError and OSError."""
         await self._host.offload(OffloadKind.DISK, self._prepare)
 
     def broker_properties(self) -> dict[str, str]:
@@ -133,6 +135,8 @@ class SecuredCluster:
                 if place != path:
                     self._new.add(user)
                 return found
+            if found:
+                raise ClusterSecurityError(f"{place}: {_NO_SECRET}; remove the file, and another is made")
         made = self._host.entropy(_SECRET_BYTES).hex()
         self._files.write(path + _NEW if is_known_later else path, made + "\n")
         if is_known_later:
@@ -175,8 +179,8 @@ class SecuredCluster:
 
 
 def _is_secret(text: str) -> bool:
-    """Whether a file has a password that was written as a whole, by us or by an operator: no quoting is needed."""
-    return len(text) >= 16 and all(each.isalnum() or each in "-_." for each in text)
+    """Whether a password needs no quoting anywhere, and is long enough; an operator may have written it."""
+    return len(text) >= 16 and text.isascii() and all(each.isalnum() or each in "-_." for each in text)
 
 
 def _advertised(plan: ClusterPlan) -> list[str]:

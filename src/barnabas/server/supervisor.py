@@ -27,9 +27,9 @@ from barnabas.kernel.real_program import RealProgram, is_process, start_program
 from barnabas.kernel.system_errors import reason
 from barnabas.kernel.timers import Timers
 from barnabas.log.directories.files import read_file, write_all
-from barnabas.server.cluster_certificates import NoLibraryError
 from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.cluster_probe import ClusterProbe
+from barnabas.server.cluster_security import ClusterSecurityError
 from barnabas.server.property_files import properties_text
 from barnabas.server.restarts import RestartPauses
 from barnabas.server.secured_cluster import SecuredCluster
@@ -235,7 +235,7 @@ class Supervisor:
                 ) from None
             if isinstance(error, ExceptionGroup):
                 error = _first(error)
-            if isinstance(error, NoLibraryError):
+            if isinstance(error, ClusterSecurityError):
                 raise ClusterStartError(str(error)) from None
             if isinstance(error, OSError):
                 raise ClusterStartError(
