@@ -236,7 +236,7 @@ def _for_clients(security: dict[str, Any] | None, plan: ClusterPlan) -> list[str
     client = security["users"]["client"]
     lines = [
         "Clients come in as the user client (or as admin, who may do everything):",
-        f"  barnabas           export BARNABAS_PROFILES={shlex.quote(security['profiles'])} BARNABAS_PROFILE=client",
+        f"  commands           export BARNABAS_PROFILES={shlex.quote(security['profiles'])} BARNABAS_PROFILE=client",
         f"  Java               --command-config {shlex.quote(client['properties'])}",
         f"  librdkafka         kcat -F {shlex.quote(client['librdkafka'])}",
     ]

@@ -45,7 +45,7 @@ _SALT_BYTES: Final = 16
 _NEW: Final = ".new"
 _COORDINATOR: Final = "coordinator"
 _CONSOLE: Final = "console"
-_NO_SECRET: Final = "a password of a secured cluster has 16 letters and digits or more, or - _ . among them"
+_WANTED: Final = "a password of a secured cluster has 16 letters and digits or more, or - _ . among them"
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _PEOPLE: Final = (ADMIN, CLIENT)
 """Users that an operator may change: what he has set stays."""
@@ -136,7 +136,7 @@ class SecuredCluster:
                     self._new.add(user)
                 return found
             if found:
-                raise ClusterSecurityError(f"{place}: {_NO_SECRET}; remove the file, and another is made")
+                raise ClusterSecurityError(f"{place}: {_WANTED}; remove the file, and another is made")
         made = self._host.entropy(_SECRET_BYTES).hex()
         self._files.write(path + _NEW if is_known_later else path, made + "\n")
         if is_known_later:

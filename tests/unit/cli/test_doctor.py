@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import errno
 import json
 import os
@@ -31,10 +32,12 @@ from barnabas.cli.doctor_machine import (
     check_space,
     is_loopback,
 )
+from barnabas.cli.doctor_security import check_security, secured_directories
 from barnabas.config.listeners import Endpoint, SecurityProtocol
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeLogDirsResponse
+from tests.support.certificates import broker_certificate, shared_authority
 from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import BROKERS, FakeCluster, partition, topic
 
@@ -400,3 +403,37 @@ def test_looking_for_java_loads_nothing_else_of_pipelines() -> None:
     env = {**os.environ, "JAVA_HOME": "/nowhere"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     assert set(done.stdout.split()) <= {"barnabas.pipelines", "barnabas.pipelines.java"}
+
+
+def secured(directory: Path) -> Path:
+    """The directory of a cluster of `barnabas up --secure`, with certificates that hold for two days."""
+    security = directory / "security"
+    security.mkdir(mode=0o700)
+    for name, path in (("authority", shared_authority().certificate), ("broker-1", broker_certificate().both)):
+        (security / f"{name}.pem").write_bytes(path.read_bytes())
+    for path in security.iterdir():
+        path.chmod(0o600)
+    return security
+
+
+def test_secrets_and_certificates_of_a_secured_cluster_are_looked_at(tmp_path: Path) -> None:
+    now = dt.datetime.now(dt.UTC)
+    security = secured(tmp_path)
+    brokers = tmp_path / "broker-1" / "data"
+    brokers.mkdir(parents=True)
+    # By its data directory and by those of its brokers; once.
+    assert list(secured_directories([str(tmp_path), str(brokers), "/nowhere", "/"])) == [str(security)]
+
+    def states(now: dt.datetime = now) -> list[tuple[str, State]]:
+        return [(finding.check, finding.state) for finding in check_security(str(security), now)]
+
+    assert states(now - dt.timedelta(days=40)) == [("security", State.OK), ("certificates", State.OK)]
+    assert states() == [("security", State.OK), ("certificates", State.WARNING)]
+    assert states(now + dt.timedelta(days=3)) == [("security", State.OK), ("certificates", State.CRITICAL)]
+    (security / "broker-1.pem").chmod(0o640)
+    assert states()[0] == ("security", State.WARNING)
+    security.chmod(0o755)
+    assert states()[0] == ("security", State.CRITICAL)
+    (security / "broker-1.pem").write_bytes(b"-----BEGIN CERT")
+    assert states(now - dt.timedelta(days=40))[1] == ("certificates", State.CRITICAL)
+    assert "broker-1.pem" in check_security(str(security), now)[1].what
