@@ -16,7 +16,8 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FindCoordinatorRequest, JoinGroupRequest, OffsetFetchRequest, SyncGroupRequest
 from tests.cluster.test_supervisor import processes_with
-from tests.cluster.test_up import TOPIC, Up, consume_by_confluent, is_running, produce
+from tests.cluster.test_up import TOPIC, consume_by_confluent, produce
+from tests.support.barnabas_up import Up, is_running
 from tests.support.failing_disks import FullDisk, NotPermittedError
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_topic, metadata

@@ -113,6 +113,9 @@ def _keep_private(plan: ClusterPlan) -> None:
     os.umask(0o077)  # of the processes that are started too
     try:
         os.makedirs(plan.data_directory, exist_ok=True)
+        if os.stat(plan.data_directory).st_uid != os.geteuid():
+            click.echo(f"barnabas up: {plan.data_directory} is another user's, who could read all of it", err=True)
+            sys.exit(1)
         os.chmod(plan.data_directory, 0o700)
     except OSError as error:
         click.echo(f"barnabas up: {plan.data_directory}: {error.strerror}", err=True)

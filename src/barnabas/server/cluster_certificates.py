@@ -24,6 +24,16 @@ _EARLY: Final = dt.timedelta(hours=1)
 _ORGANIZATION: Final = "Barnabas"
 
 
+def check_library() -> None:
+    """Raises ClusterSecurityError where what makes certificates is not there."""
+    try:
+        import cryptography.x509  # noqa: F401 - whether it is there
+    except ImportError:
+        raise ClusterSecurityError(
+            "--secure makes certificates by the library cryptography: pip install 'barnabas[tls]'"
+        ) from None
+
+
 class _Pair(NamedTuple):
     key: Any
     certificate: Any
@@ -36,19 +46,13 @@ class Certificates:
         self, files: PrivateFiles, now_ms: int, authority_path: str, key_path: str, tell: Callable[[str], object]
     ) -> None:
         """`key_path` has the authority's key and certificate, `authority_path` the certificate alone; both are made
-        where they cannot be used, of which `tell` hears where there were some. Raises ClusterSecurityError and OSError.
+        where they cannot be used, of which `tell` hears where there were some. Raises OSError.
         """
-        try:
-            import cryptography.x509  # noqa: F401 - whether it is there
-        except ImportError:
-            raise ClusterSecurityError(
-                "certificates are made by the library cryptography: pip install 'barnabas[tls]'"
-            ) from None
         self._files = files
         self._now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
         found = files.read(key_path)
         authority = None if found is None else _read(found)
-        if authority is None or self._is_old(authority.certificate) or not _is_authority(authority.certificate):
+        if authority is None or self._ends(authority.certificate) or not _is_authority(authority.certificate):
             authority = self._make_authority()
             files.write(key_path, _pem(authority))
             if found is not None:
@@ -63,12 +67,12 @@ class Certificates:
         wanted = _alternative_names(names)
         found = self._files.read(path)
         pair = None if found is None else _read(found)
-        if pair is None or self._is_old(pair.certificate) or not self._is_ours(pair.certificate, wanted):
+        if pair is None or self._ends(pair.certificate) or not self._is_ours(pair.certificate, wanted):
             self._files.write(path, _pem(self._sign(name, wanted)))
 
-    def _is_old(self, certificate: Any) -> bool:
-        ends = certificate.not_valid_after_utc
-        return bool(certificate.not_valid_before_utc > self._now or ends - dt.timedelta(days=RENEWED_DAYS) <= self._now)
+    def _ends(self, certificate: Any) -> bool:
+        """Soon. That a clock is behind is no reason for another authority, which no client would know."""
+        return bool(certificate.not_valid_after_utc - dt.timedelta(days=RENEWED_DAYS) <= self._now)
 
     def _is_ours(self, certificate: Any, wanted: list[Any]) -> bool:
         from cryptography.exceptions import InvalidSignature
@@ -176,8 +180,8 @@ def _alternative_names(names: Iterable[str]) -> list[Any]:
             if name.isascii() and 0 < len(name) <= 253:
                 found[DNSName(name)] = None
         else:
-            if not address.is_unspecified:
-                found[IPAddress(address)] = None
+            # Also that of any address, which is what processes of this machine are told then.
+            found[IPAddress(address)] = None
     return list(found)
 
 

@@ -13,7 +13,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.coordination.errors import CoordinationError, NodeExistsError, NoNodeError
-from barnabas.coordination.layout.configs import ConfigEntityType, EntityConfig, config_path, config_type_path
+from barnabas.coordination.layout.cluster import CONSUMERS_PATH
+from barnabas.coordination.layout.configs import (
+    CONFIG_PATH,
+    ConfigEntityType,
+    EntityConfig,
+    config_path,
+    config_type_path,
+)
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.operations import Create, GetData, SetAcl, SetData
 from barnabas.coordination.protocol import CREATOR_ALL_ACL, OPEN_ACL, READ_ACL
@@ -38,6 +45,8 @@ from barnabas.server.coordination_session import CoordinationSession
 _CONNECT_SECONDS_MAX: Final = 30.0
 _MECHANISM: Final = ScramMechanism.SHA_512
 _SALT_BYTES: Final = 24
+_OURS: Final = CREATOR_ALL_ACL + READ_ACL
+_OTHERWISE_OPEN: Final = ("/", "/zookeeper", "/zookeeper/quota")
 _INTERNAL: Final = "__"
 """How names of internal topics begin."""
 _ALLOWED: Final = (
@@ -82,7 +91,8 @@ async def write_users(
             await session.connect()
             users = _Users(host, session)
             # Or whoever reaches the coordinator could be the controller: a znode that is not there is anybody's.
-            await session.perform(SetAcl("/", CREATOR_ALL_ACL + READ_ACL))
+            for path in _OTHERWISE_OPEN:
+                await session.perform(SetAcl(path, _OURS))
             await users.create_paths()
             own = await users.read(BROKERS)
             is_new = _MECHANISM.value not in own
@@ -108,8 +118,10 @@ class _Users:
         self._session = session
 
     async def create_paths(self) -> None:
-        for path in ("/config", config_type_path(ConfigEntityType.USERS)):
-            (outcome,) = await self._session.submit([Create(path, None, OPEN_ACL)])
+        """Also that of old consumers, which brokers make for everybody to write below."""
+        users = config_type_path(ConfigEntityType.USERS)
+        for path, acl in ((CONSUMERS_PATH, _OURS), (CONFIG_PATH, OPEN_ACL), (users, OPEN_ACL)):
+            (outcome,) = await self._session.submit([Create(path, None, acl)])
             if isinstance(outcome, CoordinationError) and not isinstance(outcome, NodeExistsError):
                 raise outcome
 

@@ -18,7 +18,7 @@ from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.real_key_files import load_chain
 from barnabas.log.directories.files import read_file
 from barnabas.security.login_files import PasswordHash, Role
-from barnabas.server.cluster_certificates import Certificates
+from barnabas.server.cluster_certificates import Certificates, check_library
 from barnabas.server.cluster_security import (
     ADMIN,
     BROKERS,
@@ -66,6 +66,7 @@ class SecuredCluster:
 
     async def prepare(self) -> None:
         """Makes the files that processes read. Raises ClusterSecurityError and OSError."""
+        check_library()
         await self._host.offload(OffloadKind.DISK, self._prepare)
 
     def broker_properties(self) -> dict[str, str]:
@@ -73,7 +74,7 @@ class SecuredCluster:
         return broker_login(self._passwords[BROKERS])
 
     async def write_users(self, coordinator_address: str) -> None:
-        """Has the cluster know its users. Raises OSError."""
+        """Has the cluster know its users. Raises ClusterSecurityError and OSError."""
         settings = ClientSettings(
             coordinator_address, login=DigestUser(BROKERS, self._passwords[_COORDINATOR]), tls=self._context()
         )
@@ -81,8 +82,9 @@ class SecuredCluster:
         logger = logging.getLogger("barnabas.supervisor")
         try:
             await write_users(self._host, settings, self._passwords[BROKERS], people, frozenset(self._new), logger)
-        except CoordinationError as error:
-            raise OSError(f"the coordinator does not take the users of the cluster: {error}") from None
+        except (CoordinationError, TimeoutError) as error:
+            why = str(error) or "it does not answer"
+            raise ClusterSecurityError(f"the coordinator does not take the users of the cluster: {why}") from None
         await self._host.offload(OffloadKind.DISK, self._settle)
 
     def access(self) -> Access:

@@ -95,6 +95,12 @@ def test_an_authority_that_is_about_to_end_is_replaced_with_all_that_it_has_sign
     assert "clients have to trust the new one" in made.told[0]
 
 
+def test_a_clock_that_is_behind_makes_no_other_authority(made: Made) -> None:
+    authority, _ = made.make()
+    assert made.make(-10_000)[0] == authority
+    assert made.told == []
+
+
 def test_nothing_outlives_its_authority(made: Made) -> None:
     import datetime as dt
 
