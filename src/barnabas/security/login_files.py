@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-import hmac
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -61,8 +60,10 @@ class PasswordHash:
 
     def is_of(self, password: str) -> bool:
         """Whether it is the hash of a password; takes as long for any wrong one."""
+        from hmac import compare_digest  # loads OpenSSL, which who has no logins does without
+
         found = _scrypt(password, self.cost, self.block, self.lanes, self.salt, len(self.digest))
-        return hmac.compare_digest(found, self.digest)
+        return compare_digest(found, self.digest)
 
 
 class Role(enum.Enum):
