@@ -94,6 +94,11 @@ class _Watcher:
         assert self.cluster is not None
         return round(self.cluster.now - self.began, 1)
 
+    def look(self) -> None:
+        """Sees what is there before a call that may change it at once."""
+        if self.cluster is not None:
+            self._look(self.cluster)
+
     def _again(self) -> None:
         if self.cluster is not None:
             self._look(self.cluster)
@@ -177,6 +182,7 @@ def watched(block: str, chapter: int, title: str) -> Story:
 
         def produce(self, topic: str, *values: bytes, **options: Any) -> list[int]:
             records = "1 record" if len(values) == 1 else f"{len(values)} records"
+            watcher.look()
             try:
                 offsets = super().produce(topic, *values, **options)
             except Exception as error:
@@ -381,7 +387,7 @@ def _placed(story: Story, marks: list[tuple[float, str]]) -> list[tuple[float, f
     """Which marks have room below their bar, and where: those that hold longest first, since what holds is worth more
     than what passes.
     """
-    ends = [seconds for seconds, _ in marks[1:]] + [story.seconds + 1]
+    ends = [seconds for seconds, _ in marks[1:]] + [story.seconds + 1] * bool(marks)
     placed: list[tuple[float, float, str]] = []
     for _, (seconds, said) in sorted(
         zip(ends, marks, strict=True), key=lambda each: (each[1][0] - each[0], each[1][0])
