@@ -95,7 +95,7 @@ class _Watcher:
         return round(self.cluster.now - self.began, 1)
 
     def look(self) -> None:
-        """Sees what is there before a call that may change it at once."""
+        """Sees what is there before and after a call that may change it at once."""
         if self.cluster is not None:
             self._look(self.cluster)
 
@@ -188,6 +188,7 @@ def watched(block: str, chapter: int, title: str) -> Story:
             except Exception as error:
                 watcher.called(self, f"produce {records}: {type(error).__name__}")
                 raise
+            watcher.look()
             watcher.called(self, f"produce {records}: acknowledged, offset {offsets[-1]}")
             return offsets
 
