@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import shlex
+import stat
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -109,17 +110,42 @@ def command(
 
 
 def _keep_private(plan: ClusterPlan) -> None:
-    """Lets nobody else of this machine see what the cluster writes: records and logs, and not only secrets."""
+    """Lets nobody else of this machine see what the cluster writes: records and logs, and not only secrets. Ends the
+    command where the directory is not for that, and leaves it as it is then.
+    """
     os.umask(0o077)  # of the processes that are started too
     try:
-        os.makedirs(plan.data_directory, exist_ok=True)
-        if os.stat(plan.data_directory).st_uid != os.geteuid():
-            click.echo(f"barnabas up: {plan.data_directory} is another user's, who could read all of it", err=True)
-            sys.exit(1)
-        os.chmod(plan.data_directory, 0o700)
+        why = plan.refusal(os.path.exists) or _make_private(plan)
     except OSError as error:
-        click.echo(f"barnabas up: {plan.data_directory}: {error.strerror}", err=True)
+        why = f"{error.filename or plan.data_directory}: {error.strerror}"
+    if why is not None:
+        click.echo(f"barnabas up: {why}", err=True)
         sys.exit(1)
+
+
+def _make_private(plan: ClusterPlan) -> str | None:
+    """Why the data directory cannot be the user's alone; None where it is, now. Raises OSError."""
+    directory, security = plan.data_directory, plan.security_directory
+    os.makedirs(directory, exist_ok=True)
+    found = os.stat(directory)
+    if found.st_uid != os.geteuid():
+        return f"{directory} is another user's, who could read all of it"
+    is_secured = os.path.lexists(security)
+    if found.st_mode & 0o077 and not is_secured and os.listdir(directory):
+        return (
+            f"{directory} has other files, and others may come in: give --secure a directory of its own, or close this"
+            f" one (chmod 700 {shlex.quote(directory)})"
+        )
+    os.chmod(directory, 0o700)
+    if is_secured:
+        # From now on nobody else lays anything there; before, others may have been able to.
+        if not stat.S_ISDIR(os.lstat(security).st_mode) or os.lstat(security).st_uid != os.geteuid():
+            return f"{security} is no directory of this user's own: remove it"
+        for name in os.listdir(security):
+            if os.lstat(f"{security}/{name}").st_uid != os.geteuid():
+                return f"{security}/{name} is another user's: remove it"
+        os.chmod(security, 0o700)
+    return None
 
 
 def _check_overrides(plan: ClusterPlan) -> None:
