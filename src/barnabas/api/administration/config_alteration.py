@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -78,6 +79,10 @@ class ConfigAlterer:
         self._metadata = metadata
         self._broker_configs = broker_configs
         self._logger = logger
+        self._one_of_brokers = asyncio.Lock()
+        """Those of brokers are looked at for long (`check_whole`): of many at once all but the first would be written
+        too late, and looked at again each time, until they give up.
+        """
 
     async def alter_topic(self, topic: str, edit: Edit, *, validate_only: bool) -> None:
         """Changes a topic's configs. Raises `KafkaError`."""
@@ -118,7 +123,8 @@ class ConfigAlterer:
             await self._broker_configs.check_whole(changed, of_one_broker=of_one_broker)
 
         entity = broker_name or DEFAULT_ENTITY
-        await self._alter(ConfigEntityType.BROKERS, entity, change, verify, validate_only=validate_only)
+        async with self._one_of_brokers:
+            await self._alter(ConfigEntityType.BROKERS, entity, change, verify, validate_only=validate_only)
 
     async def alter_user(self, user: str, credentials: Mapping[str, str | None]) -> None:
         """Sets a user's SCRAM credentials, by mechanism, and deletes those that are None; quotas and others stay.

@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.api.administration.config_alteration import ConfigEdit, ConfigOperation, Edit, Keys, edited
 from barnabas.api.administration.topic_creation import NewTopic
+from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.key_table import broker_keys, topic_keys
 from barnabas.coordination.errors import ConnectionLossError
 from barnabas.coordination.layout.configs import CONFIG_CHANGES_PATH
@@ -138,6 +139,67 @@ def test_two_changes_at_once_are_both_kept() -> None:
             "index.interval.bytes": "9",
         }
         assert len(await world.children(CONFIG_CHANGES_PATH)) == 3
+
+    in_world(main)
+
+
+class SlowFollower:
+    """Looks at one configuration at a time, for half a second, as at trust stores of many authorities."""
+
+    def __init__(self, world: AdminWorld) -> None:
+        self._world = world
+        self._one_at_a_time = asyncio.Lock()
+        self.checked = 0
+
+    async def check(self, config: BrokerConfig) -> None:
+        async with self._one_at_a_time:
+            self.checked += 1
+            await self._world.timers.sleep(500)
+            if config.values["log.retention.ms"] == 13:
+                raise ValueError("such a store there is not")
+
+    def take(self, config: BrokerConfig) -> None: ...
+
+
+def test_many_changes_at_once_are_all_kept_though_each_is_looked_at_for_long() -> None:
+    async def main(world: AdminWorld) -> None:
+        follower = SlowFollower(world)
+        world.broker_configs.follow_whole(follower)
+        names: tuple[str, ...] = (
+            "retention.ms",
+            "segment.bytes",
+            "flush.interval.ms",
+            "roll.ms",
+            "index.interval.bytes",
+        )
+        names += ("index.size.max.bytes", "segment.delete.delay.ms", "message.timestamp.before.max.ms")
+        wanted = {f"log.{name}": str(10_000_000 + number) for number, name in enumerate(names)}
+        edits = [change(name, ConfigOperation.SET, value) for name, value in wanted.items()]
+        await asyncio.gather(*(world.alterer.alter_broker("1", edit, validate_only=False) for edit in edits))
+        assert await configs_of(world, "brokers/1") == wanted
+        assert follower.checked == len(edits), "who is behind another is not looked at again and again"
+
+    in_world(main)
+
+
+def test_what_is_looked_at_for_long_holds_no_topics_configs_up_and_whoever_is_refused_nobody_else() -> None:
+    async def main(world: AdminWorld) -> None:
+        await world_with_topic(world)
+        world.broker_configs.follow_whole(SlowFollower(world))
+        refused = asyncio.ensure_future(
+            world.alterer.alter_broker("1", replace(log_retention_ms="13"), validate_only=False)
+        )
+        given_up = asyncio.ensure_future(
+            world.alterer.alter_broker("", replace(log_retention_ms="7"), validate_only=False)
+        )
+        last = asyncio.ensure_future(world.alterer.alter_broker("1", replace(log_roll_ms="9"), validate_only=False))
+        await world.alterer.alter_topic("t", replace(segment_ms="7"), validate_only=False)
+        assert not refused.done()
+        given_up.cancel()
+        with pytest.raises(KafkaError, match="such a store there is not"):
+            await refused
+        await last
+        assert await configs_of(world, "brokers/1") == {"log.roll.ms": "9"}
 
     in_world(main)
 
