@@ -136,7 +136,7 @@ class BrokerTls:
         from barnabas.link.tls import TlsEnd
 
         self._files = files
-        self._logger = logger
+        self.logger = logger
         self._config = config
         self._bases: dict[_Side, _Basis] = {}
         self.counts: dict[str, HandshakeCounts] = {}
@@ -188,12 +188,12 @@ class BrokerTls:
         """New connections have it from now on; what cannot be taken is logged and left."""
         for name, exchanged in prepared.items():
             if isinstance(exchanged, TlsConfigError):
-                self._logger.error("The keys of before are kept. %s", exchanged)
+                self.logger.error("The keys of before are kept. %s", exchanged)
                 continue
             for side, (basis, context) in exchanged.items():
                 self._bases[side] = basis
                 (self.listeners if side.is_server else self.to_brokers)[name].context = context
-                self._logger.info("%s: new connections have other keys or certificates now", side)
+                self.logger.info("%s: new connections have other keys or certificates now", side)
 
     def _exchange(self, config: BrokerConfig, name: str) -> Sides:
         """What is to change for listeners of that name, ours and others'. Raises TlsConfigError."""
@@ -324,8 +324,8 @@ def _show(counts: HandshakeCounts, listener_name: str, metrics: MetricsRegistry)
 
 
 def _read(files: Files, path: str) -> bytes:
-    """A whole file. Raises OSError."""
-    descriptor = files.open(path, os.O_RDONLY)
+    """A whole file; a pipe is not waited for. Raises OSError."""
+    descriptor = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         found = bytearray()
         while len(found) <= _FILE_BYTES_MAX:

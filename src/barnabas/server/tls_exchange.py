@@ -52,18 +52,25 @@ class TlsExchange:
         try:
             while self._wanted is not None:
                 config, self._wanted = self._wanted, None
-                async with self._one_at_a_time:
-                    try:
-                        self._tls.adopt(await self._host.offload(OffloadKind.CPU, self._tls.prepare, config))
-                    except OffloadFullError:
-                        self._take_again(config)
-                        await self._timers.sleep(_FULL_PAUSE_MS)
+                if not await self._is_taken(config):
+                    if self._wanted is None:  # nothing newer has come meanwhile
+                        self._wanted = config
+                    await self._timers.sleep(_FULL_PAUSE_MS)
         except HostClosedError:
             return  # and so is the broker
         finally:
             self._taking = None
 
-    def _take_again(self, config: BrokerConfig) -> None:
-        """Unless others have come meanwhile."""
-        if self._wanted is None:
-            self._wanted = config
+    async def _is_taken(self, config: BrokerConfig) -> bool:
+        """False where there is no room for it now. Raises HostClosedError."""
+        try:
+            async with self._one_at_a_time:
+                self._tls.adopt(await self._host.offload(OffloadKind.CPU, self._tls.prepare, config))
+        except OffloadFullError:
+            return False
+        except HostClosedError:
+            raise
+        except Exception:
+            # Whatever it is: those that come later are to be taken.
+            self._tls.logger.exception("Keys and certificates could not be read: those of before are kept")
+        return True

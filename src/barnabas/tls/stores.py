@@ -146,6 +146,8 @@ def _read(read: Read, path: str, place: str) -> bytes:
         data = read(path)
     except OSError as error:
         raise TlsConfigError(f"{place} cannot be read: {error.strerror or error}") from None
+    except ValueError:
+        raise TlsConfigError(f"{place!a} cannot be read: there is no such path") from None
     if len(data) > pem.PEM_BYTES_MAX:
         raise TlsConfigError(f"{place} has {len(data)} bytes: no store is so large")
     return data

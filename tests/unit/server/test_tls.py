@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import ssl
 import threading
@@ -367,3 +368,61 @@ def test_an_exchange_of_a_large_trust_store_goes_on_beside_the_loop(
         assert turns > 5
 
     run(shared_services(work))
+
+
+def test_an_exchange_that_fails_unforeseen_is_logged_and_the_next_one_is_done(
+    run: Run, store: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A path with a NUL, of a znode that nobody has checked, is a ValueError of Python's; cryptography has others."""
+
+    async def work(shared: SharedServices) -> None:
+        read = config(store)
+        tls = made(read)
+        exchange = TlsExchange(tls, shared)
+        before = tls.listeners["SSL"].context
+        prepare, failed = tls.prepare, threading.Event()
+
+        def failing(config: BrokerConfig) -> Any:
+            if not failed.is_set():
+                failed.set()
+                raise RuntimeError("never thought of")
+            return prepare(config)
+
+        tls.prepare = failing  # type: ignore[method-assign]
+        exchange.take(read)
+        await asyncio.sleep(0)  # it is read
+        shutil.copy(shared_authority().sign().both, store)
+        exchange.take(read)
+        await exchange.taken()
+        assert tls.listeners["SSL"].context is not before, "what was wanted meanwhile is not forgotten"
+
+    run(shared_services(work))
+    assert "never thought of" in caplog.text
+
+
+@pytest.mark.parametrize("path", [r"/a\u0000b", r"/a\ud800b"])
+def test_a_path_that_can_be_none_is_told_as_any_other_that_cannot_be_read(store: Path, path: str) -> None:
+    tls = made(config(store))
+    read = config(store, f"listener.name.ssl.ssl.keystore.location={path}")
+    assert "cannot be read" in str(tls.prepare(read)["SSL"])
+
+
+def test_a_store_that_is_a_pipe_is_refused_and_not_waited_for(run: Run, store: Path, tmp_path: Path) -> None:
+    """Such as /dev/stdin, on which a broker waits for its end: nothing was ever exchanged again."""
+    os.mkfifo(tmp_path / "pipe")
+    reading, writing = os.pipe()
+
+    async def work(shared: SharedServices) -> None:
+        read = config(store)
+        exchange = TlsExchange(made(read), shared)
+        for place in (str(tmp_path / "pipe"), f"/dev/fd/{reading}"):
+            other = config(store, f"listener.name.ssl.ssl.truststore.location={place}")
+            async with asyncio.timeout(5):
+                with pytest.raises(TlsConfigError, match=r"Listener SSL: ssl\.truststore\.location="):
+                    await exchange.check(other)
+
+    try:
+        run(shared_services(work))
+    finally:
+        os.close(writing)
+        os.close(reading)
