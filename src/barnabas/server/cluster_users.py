@@ -8,8 +8,9 @@ that is new, or whose secrets are. The brokers' own user comes last and says tha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from barnabas.coordination.errors import CoordinationError, NodeExistsError, NoNodeError
@@ -22,7 +23,7 @@ from barnabas.coordination.layout.configs import (
     config_type_path,
 )
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.operations import Create, GetData, SetAcl, SetData
+from barnabas.coordination.operations import Create, GetChildren, GetData, SetAcl, SetData
 from barnabas.coordination.protocol import CREATOR_ALL_ACL, OPEN_ACL, READ_ACL
 from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host, OffloadKind
@@ -39,14 +40,19 @@ from barnabas.security.acls import (
     ResourcePattern,
     ResourceType,
 )
-from barnabas.server.cluster_security import BROKERS, CLIENT
+from barnabas.server.cluster_security import BROKERS, CLIENT, ClusterSecurityError
 from barnabas.server.coordination_session import CoordinationSession
 
 _CONNECT_SECONDS_MAX: Final = 30.0
 _MECHANISM: Final = ScramMechanism.SHA_512
 _SALT_BYTES: Final = 24
 _OURS: Final = CREATOR_ALL_ACL + READ_ACL
-_OTHERWISE_OPEN: Final = ("/", "/zookeeper", "/zookeeper/quota")
+_OTHERWISE_OPEN: Final[Mapping[str, set[str]]] = {
+    "/": {"zookeeper"},
+    "/zookeeper": {"quota", "config"},
+    "/zookeeper/quota": set(),
+}
+"""What a new ZooKeeper has, and what is below."""
 _INTERNAL: Final = "__"
 """How names of internal topics begin."""
 _ALLOWED: Final = (
@@ -72,6 +78,24 @@ def client_acls() -> list[AclBinding]:
     return found
 
 
+async def close_coordinator(host: Host, settings: ClientSettings, logger: logging.Logger) -> None:
+    """Makes the znodes that every new ZooKeeper has, and so all others, the brokers' own.
+
+    Until then whoever reaches the coordinator makes znodes of his own, such as `/config` with an admin. Raises
+    ClusterSecurityError where there are some; CoordinationError and OSError, and TimeoutError where nobody answers.
+    """
+    async with _session(host, settings, logger) as session:
+        await _close(session)
+        for path, has in _OTHERWISE_OPEN.items():
+            names = set((await session.perform(GetChildren(path))).names) - has
+            if names:
+                made = f"{path.rstrip('/')}/{min(names)}"
+                raise ClusterSecurityError(
+                    f"the coordinator is new, and somebody has made {made!a} there before it was closed: remove its"
+                    " directory, in which nothing else is, and start again"
+                )
+
+
 async def write_users(
     host: Host,
     settings: ClientSettings,
@@ -83,33 +107,45 @@ async def write_users(
     """Has ZooKeeper know the users with these `passwords`, those that are `new` and, where the cluster is, all; and
     makes the root the brokers' own. Raises CoordinationError and OSError, and TimeoutError where nobody answers.
     """
-    session = CoordinationSession(host, settings, logger)
-    session.secure(settings, makes_secure=True)
-    timers = Timers(host.loop)
-    try:
-        async with asyncio.timeout(_CONNECT_SECONDS_MAX):
-            await session.connect()
-            users = _Users(host, session)
-            # Or whoever reaches the coordinator could be the controller: a znode that is not there is anybody's.
-            for path in _OTHERWISE_OPEN:
-                await session.perform(SetAcl(path, _OURS))
-            await users.create_paths()
-            own = await users.read(BROKERS)
-            is_new = _MECHANISM.value not in own
-            if is_new:
+    async with _session(host, settings, logger) as session:
+        await _close(session)
+        users = _Users(host, session)
+        await users.create_paths()
+        own = await users.read(BROKERS)
+        is_new = _MECHANISM.value not in own
+        if is_new:
+            timers = Timers(host.loop)
+            try:
                 store = AclStore(host, session, AclRules(), timers=timers, logger=logger)
                 await store.create_paths()
                 for outcome in await store.create(client_acls()):
                     if outcome is not None:
                         raise outcome
-            for user, password in passwords.items():
-                if is_new or user in new:
-                    await users.write(user, password)
-            if is_new or not await users.is_right(own, brokers_password):
-                await users.write(BROKERS, brokers_password)
+            finally:
+                timers.close()
+        for user, password in passwords.items():
+            if is_new or user in new:
+                await users.write(user, password)
+        if is_new or not await users.is_right(own, brokers_password):
+            await users.write(BROKERS, brokers_password)
+
+
+@contextlib.asynccontextmanager
+async def _session(host: Host, settings: ClientSettings, logger: logging.Logger) -> AsyncIterator[CoordinationSession]:
+    session = CoordinationSession(host, settings, logger)
+    session.secure(settings, makes_secure=True)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+            await session.connect()
+            yield session
     finally:
-        timers.close()
         await session.close()
+
+
+async def _close(session: CoordinationSession) -> None:
+    """Or whoever reaches the coordinator could be the controller: a znode that is not there is anybody's."""
+    for path in _OTHERWISE_OPEN:
+        await session.perform(SetAcl(path, _OURS))
 
 
 class _Users:

@@ -30,7 +30,7 @@ from barnabas.server.cluster_security import (
     digest_login,
     digest_users,
 )
-from barnabas.server.cluster_users import write_users
+from barnabas.server.cluster_users import close_coordinator, write_users
 from barnabas.server.private_files import PrivateFiles
 from barnabas.tls.contexts import client_context
 from barnabas.tls.settings import TlsSettings
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _SECRET_BYTES: Final = 32
 _SALT_BYTES: Final = 16
 _NEW: Final = ".new"
+_CLOSED: Final = "What the coordinator has was made by the brokers' login: it was closed while it was empty.\n"
 _COORDINATOR: Final = "coordinator"
 _CONSOLE: Final = "console"
 _WANTED: Final = "a password of a secured cluster has 16 letters and digits or more, or - _ . among them"
@@ -61,6 +62,8 @@ class SecuredCluster:
         self._tell = tell
         self._paths = SecurityPaths(plan.security_directory)
         self._files = PrivateFiles(host.files)
+        self._closed_path = f"{plan.coordinator_directory}/closed"
+        """Gone with the coordinator's data, and before there is anything of the cluster's in them."""
         self._passwords: dict[str, str] = {}
         self._new: set[str] = set()
 
@@ -81,6 +84,9 @@ class SecuredCluster:
         people = {user: self._passwords[user] for user in _PEOPLE}
         logger = logging.getLogger("barnabas.supervisor")
         try:
+            if not self._host.files.exists(self._closed_path):
+                await close_coordinator(self._host, settings, logger)
+                await self._host.offload(OffloadKind.DISK, self._files.write, self._closed_path, _CLOSED)
             await write_users(self._host, settings, self._passwords[BROKERS], people, frozenset(self._new), logger)
         except (CoordinationError, TimeoutError) as error:
             why = str(error) or "it does not answer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -14,6 +15,7 @@ from barnabas.coordination.client import Client
 from barnabas.coordination.digest_login import DigestUser
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
+from barnabas.coordination.errors import NoAuthError
 from barnabas.coordination.layout.configs import EntityConfig
 from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
@@ -220,6 +222,42 @@ def test_whoever_is_killed_before_the_brokers_user_is_there_writes_all_again(
         assert await rules(host, settings) == {"Topic:*", "Group:*", "TransactionalId:*", "Topic:__"}
 
     run(with_coordinator(tmp_path, work))
+
+
+@pytest.mark.parametrize("planted", ["/config", "/zookeeper/quota/mine", None])
+def test_whoever_comes_to_a_new_coordinator_before_it_is_closed_makes_no_user_of_the_clusters(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str | None
+) -> None:
+    """It listens for a moment with a root that is anybody's. What is there by then is known for another's."""
+    cluster: Any = SecuredCluster(
+        FakeHost(RealFiles()),  # type: ignore[arg-type]
+        ClusterPlan(data_directory=str(tmp_path), secure=True),
+        lambda _: None,
+    )
+    monkeypatch.setattr(cluster, "_context", lambda: None)
+    cluster._prepare()
+    cluster._passwords["coordinator"] = "digest"
+
+    async def work(host: Host, settings: ClientSettings) -> None:
+        cluster._host = host
+        other = Client(host, dataclasses.replace(settings, login=None))
+        await other.connect()
+        try:
+            if planted is not None:
+                await other.create(planted, b"")
+                for _ in range(2):
+                    with pytest.raises(ClusterSecurityError, match=f"somebody has made '{planted}' there"):
+                        await cluster.write_users(settings.connect)
+                return
+            for _ in range(2):  # the second time, the cluster's own znodes are there
+                await cluster.write_users(settings.connect)
+                for path in ("/mine", "/zookeeper/mine", "/zookeeper/quota/mine", "/config/users/mine"):
+                    with pytest.raises(NoAuthError):
+                        await other.create(path, b"")
+        finally:
+            await other.close()
+
+    run(with_coordinator(tmp_path / "coordinator", work))
 
 
 def test_the_first_client_has_rules_about_no_cluster_and_no_user() -> None:
