@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from barnabas.server.cluster_security import PROTOCOL, SECURED_CONFIGS, SecurityPaths
+from barnabas.server.cluster_security import PROTOCOL, SecurityPaths, keeps_closed
 
 BROKERS_MAX: Final = 100
 REPLICAS_MAX: Final = 3
@@ -72,7 +72,7 @@ class ClusterPlan:
                 raise ValueError(f"{name} cannot be overridden: {_TAKEN[name]}")
             if name in _OF_ONE_BROKER and self.brokers > 1:
                 raise ValueError(f"{name} cannot be overridden for {self.brokers} brokers, as each needs its own")
-            if self.secure and name in SECURED_CONFIGS:
+            if self.secure and keeps_closed(name):
                 raise ValueError(f"{name} cannot be overridden with --secure: it is what keeps the cluster closed")
 
     def at(self, directory: str) -> ClusterPlan:

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from barnabas.config.broker_config import base_name
+from barnabas.config.key_table import broker_keys
 from barnabas.server.property_files import properties_text
 
 ADMIN: Final = "admin"
@@ -166,9 +168,16 @@ SECURED_CONFIGS: Final = frozenset(SecurityPaths("").broker_properties(1)) | {
     "inter.broker.listener.name",
     "listener.security.protocol.map",
     "control.plane.listener.name",
+    "ssl.endpoint.identification.algorithm",
+    "zookeeper.ssl.endpoint.identification.algorithm",
     _JAAS,
 }
 """Configs of brokers that must not be overridden: the cluster would not be what it says."""
+
+
+def keeps_closed(name: str) -> bool:
+    """Whether it is one of these, for all listeners or for one."""
+    return name in SECURED_CONFIGS or base_name(name, broker_keys()) in SECURED_CONFIGS
 
 
 def broker_login(password: str) -> dict[str, str]:

@@ -265,7 +265,21 @@ def test_the_first_client_has_rules_about_no_cluster_and_no_user() -> None:
     assert {binding.entry.principal for binding in client_acls()} == {"User:client"}
 
 
-@pytest.mark.parametrize("name", ["authorizer.class.name", "super.users", "ssl.keystore.location", "zookeeper.set.acl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "authorizer.class.name",
+        "super.users",
+        "ssl.keystore.location",
+        "zookeeper.set.acl",
+        "listener.name.sasl_ssl.ssl.truststore.location",
+        "listener.name.sasl_ssl.sasl.enabled.mechanisms",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config",
+        "ssl.endpoint.identification.algorithm",
+        "listener.name.sasl_ssl.ssl.endpoint.identification.algorithm",
+        "zookeeper.ssl.endpoint.identification.algorithm",
+    ],
+)
 def test_what_keeps_a_cluster_closed_cannot_be_overridden(name: str) -> None:
     ClusterPlan(overrides={name: "x"})
     with pytest.raises(ValueError, match=f"{name} cannot be overridden with --secure"):
