@@ -16,6 +16,9 @@ def properties_text(properties: Mapping[str, str], head: str = HEAD) -> str:
 
 
 def _escaped(value: str) -> str:
-    """As Java's Properties reads it back: a backslash escapes, and white space in front would be skipped."""
+    """As Java's Properties reads it back: a backslash escapes, white space in front would be skipped, and bytes are ISO
+    8859-1.
+    """
     text = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    text = "".join(f"\\u{ord(each):04x}" if "\x7f" <= each <= "\uffff" else each for each in text)
     return f"\\{text}" if text.startswith((" ", "\f")) else text

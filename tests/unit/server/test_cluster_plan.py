@@ -41,6 +41,14 @@ def test_overrides_go_before_everything_and_any_value_comes_back() -> None:
     assert config.given["broker.rack"] == value
 
 
+def test_a_path_in_any_language_is_written_as_java_reads_it_too() -> None:
+    """Java's Properties are in ISO 8859-1: its clients would look for the authority in another place."""
+    path = "/home/josé/数据/\udce9"
+    text = properties_text({"ssl.truststore.location": path})
+    assert text.splitlines()[1] == "ssl.truststore.location=/home/jos\\u00e9/\\u6570\\u636e/\\udce9"
+    assert read_server_config(f"{text}zookeeper.connect=z:1", "test").given["ssl.truststore.location"] == path
+
+
 def test_paths_are_absolute_wherever_they_were_given() -> None:
     plan = ClusterPlan(
         data_directory="data", overrides={"log.dirs": "one, ../two,/three", "barnabas.logs.directory": "logs"}
