@@ -18,7 +18,6 @@ from barnabas.tls.contexts import client_context, server_context
 from barnabas.tls.settings import TlsSettings
 from barnabas.tls.stores import read_stores
 from barnabas.tls.trials import try_handshake
-from tests.support.certificates import broker_certificate
 
 DAY_MS = 86_400_000
 NAMES = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "ä")
@@ -118,13 +117,20 @@ def _truncated(made: Made) -> None:
 
 
 def _of_others(made: Made) -> None:
-    made.store.write_bytes(broker_certificate().both.read_bytes())
+    """For the same names, by an authority of the same name."""
+    (made.store.parent / "other").mkdir()
+    other = Made(made.store.parent / "other")
+    other.make()
+    made.store.write_bytes(other.store.read_bytes())
 
 
 def _of_two(made: Made) -> None:
-    """A key and a certificate that do not belong together."""
+    """A key and a certificate that do not belong together, each well by itself."""
     key = made.store.read_text().partition("-----BEGIN CERTIFICATE")[0]
-    made.store.write_text(key + broker_certificate().certificate.read_text())
+    made.store.unlink()
+    made.make()
+    certificate = made.store.read_text().partition("-----BEGIN CERTIFICATE")
+    made.store.write_text(key + "".join(certificate[1:]))
 
 
 def _garbage(made: Made) -> None:
@@ -135,9 +141,10 @@ def _garbage(made: Made) -> None:
 def test_what_cannot_be_used_is_made_anew(made: Made, damage: Callable[[Made], object]) -> None:
     authority, store = made.make()
     damage(made)
+    damaged = made.store.read_bytes() if made.store.exists() else b""
     authority_after, store_after = made.make()
     assert authority_after == authority
-    assert store_after != store
+    assert store_after not in (store, damaged)
     assert made.make() == (authority_after, store_after)
 
 
@@ -152,6 +159,30 @@ def test_an_authority_that_is_damaged_is_replaced_and_one_whose_copy_is_missing_
     assert made.make()[0] == authority
     made.key.write_bytes(made.key.read_bytes()[:200])
     assert made.make()[0] != authority
+    assert len(made.told) == 1
+
+
+def test_a_process_can_sign_for_nobody_and_the_authority_for_processes_alone(made: Made) -> None:
+    """Else whoever has the key of one broker would be all of them, and the console."""
+    from cryptography.x509 import BasicConstraints, ExtendedKeyUsage, KeyUsage, load_pem_x509_certificate
+
+    authority, process = map(load_pem_x509_certificate, made.make())
+    for certificate, is_authority in ((authority, True), (process, False)):
+        constraints = certificate.extensions.get_extension_for_class(BasicConstraints)
+        usage = certificate.extensions.get_extension_for_class(KeyUsage)
+        assert constraints.critical
+        assert usage.critical
+        assert (constraints.value.ca, constraints.value.path_length) == (is_authority, 0 if is_authority else None)
+        assert usage.value.key_cert_sign is usage.value.crl_sign is is_authority
+        assert usage.value.digital_signature is not is_authority
+        assert certificate.public_key().key_size == 256
+    assert len(list(process.extensions.get_extension_for_class(ExtendedKeyUsage).value)) == 2
+
+
+def test_what_cannot_sign_is_no_authority(made: Made) -> None:
+    authority, store = made.make()
+    made.key.write_bytes(store)
+    assert made.make()[0] not in (authority, store.partition(b"-----BEGIN CERTIFICATE")[2])
     assert len(made.told) == 1
 
 

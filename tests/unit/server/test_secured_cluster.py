@@ -251,7 +251,13 @@ def test_whoever_comes_to_a_new_coordinator_before_it_is_closed_makes_no_user_of
                 return
             for _ in range(2):  # the second time, the cluster's own znodes are there
                 await cluster.write_users(settings.connect)
-                for path in ("/mine", "/zookeeper/mine", "/zookeeper/quota/mine", "/config/users/mine"):
+                for path in (
+                    "/mine",
+                    "/zookeeper/mine",
+                    "/zookeeper/quota/mine",
+                    "/consumers/mine",
+                    "/config/users/mine",
+                ):
                     with pytest.raises(NoAuthError):
                         await other.create(path, b"")
         finally:
@@ -263,6 +269,17 @@ def test_whoever_comes_to_a_new_coordinator_before_it_is_closed_makes_no_user_of
 def test_the_first_client_has_rules_about_no_cluster_and_no_user() -> None:
     assert {binding.pattern.resource_type.name for binding in client_acls()} == {"TOPIC", "GROUP", "TRANSACTIONAL_ID"}
     assert {binding.entry.principal for binding in client_acls()} == {"User:client"}
+    rules = {
+        (binding.pattern.name, binding.entry.operation.name, binding.entry.permission_type.name)
+        for binding in client_acls()
+    }
+    assert rules == {
+        ("*", "READ", "ALLOW"),
+        ("*", "WRITE", "ALLOW"),
+        ("*", "CREATE", "ALLOW"),
+        ("*", "DESCRIBE_CONFIGS", "ALLOW"),
+        ("__", "ALL", "DENY"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ import pytest
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.config.broker_config import BrokerConfig
+from barnabas.kernel.host import OffloadFullError
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.real_files import RealFiles
 from barnabas.kernel.real_host import real_host
+from barnabas.server import tls_exchange
 from barnabas.server.config import read_server_config
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.shared_services import SharedServices
@@ -426,3 +428,58 @@ def test_a_store_that_is_a_pipe_is_refused_and_not_waited_for(run: Run, store: P
     finally:
         os.close(writing)
         os.close(reading)
+
+
+def test_nothing_is_adopted_while_another_configuration_is_looked_at(run: Run, store: Path) -> None:
+    async def work(shared: SharedServices) -> None:
+        read = config(store)
+        tls = made(read)
+        exchange = TlsExchange(tls, shared)
+        before, check = tls.listeners["SSL"].context, tls.check
+        looked, go_on = threading.Event(), threading.Event()
+
+        def slow(config: BrokerConfig) -> None:
+            looked.set()
+            go_on.wait(5)
+            check(config)
+
+        tls.check = slow  # type: ignore[method-assign]
+        checking = asyncio.ensure_future(exchange.check(read))
+        await asyncio.to_thread(looked.wait, 5)
+        shutil.copy(shared_authority().sign().both, store)
+        exchange.take(read)
+        await asyncio.wait([asyncio.ensure_future(exchange.taken())], timeout=0.1)
+        assert tls.listeners["SSL"].context is before
+        go_on.set()
+        await checking
+        await exchange.taken()
+        assert tls.listeners["SSL"].context is not before
+
+    run(shared_services(work))
+
+
+def test_where_there_is_no_room_for_an_exchange_the_last_configuration_is_taken_later(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_exchange, "_FULL_PAUSE_MS", 50)
+
+    async def work(shared: SharedServices) -> None:
+        first, last = config(store), config(store, "log.retention.ms=7")
+        tls = made(first)
+        exchange = TlsExchange(tls, shared)
+        prepare, prepared = tls.prepare, list[BrokerConfig]()
+
+        def full(config: BrokerConfig) -> Any:
+            prepared.append(config)
+            if len(prepared) == 1:
+                shared.host.loop.call_soon_threadsafe(exchange.take, last)
+                raise OffloadFullError
+            return prepare(config)
+
+        tls.prepare = full  # type: ignore[method-assign]
+        exchange.take(first)
+        async with asyncio.timeout(5):
+            await exchange.taken()
+        assert prepared == [first, last]
+
+    run(shared_services(work))
