@@ -8,7 +8,7 @@ place, of which there are few: while others wait for one, the quietest are sent 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
@@ -71,8 +71,9 @@ class Handshakes:
         self._by_address: dict[str, int] = {}
         self._waiting: OrderedDict[str, OrderedDict[Handshaker, None]] = OrderedDict()
         """Those without a place, by their addresses; whose turn it is comes first."""
-        self._first: deque[Handshaker] = deque()
-        self._steps: deque[Handshaker] = deque()
+        self._first: OrderedDict[Handshaker, None] = OrderedDict()
+        self._steps: OrderedDict[Handshaker, None] = OrderedDict()
+        """Whose step is to be worked on, and will be unless they leave."""
         self._working = 0
         self._timer: Timer | None = None
         self._retry: Timer | None = None
@@ -101,8 +102,18 @@ class Handshakes:
             self._timer = self._timers.call_after(_LOOK_MS, self._look)
         return False
 
-    def leave(self, connection: Handshaker) -> None:
-        """It is over, or will not begin; nothing happens if it is not here."""
+    def leave(self, connection: Handshaker) -> bool:
+        """It is over, or will not begin; nothing happens if it is not here. Returns whether a step of it waited, which
+        is not worked on any more.
+        """
+        line = self._first if connection.goes_first else self._steps
+        waited = connection in line
+        if waited:
+            del line[connection]
+        self._give_place_back(connection)
+        return waited
+
+    def _give_place_back(self, connection: Handshaker) -> None:
         address = connection.address
         if connection not in self._begun:
             line = self._waiting.get(address)
@@ -166,18 +177,19 @@ class Handshakes:
     # Steps.
 
     def work(self, connection: Handshaker) -> None:
-        """Has a step done; then `step_done` is called."""
-        (self._first if connection.goes_first else self._steps).append(connection)
+        """Has a step done; then `step_done` is called, unless it has left before the step's turn."""
+        (self._first if connection.goes_first else self._steps)[connection] = None
         self._work_on()
 
     def _work_on(self) -> None:
         while self._working < AT_ONCE and (self._first or self._steps):
             line = self._first or self._steps
-            connection = line.popleft()
+            connection, _ = line.popitem(last=False)
             try:
                 future = self._offload(OffloadKind.CPU, connection.do_step)
             except OffloadFullError:
-                line.appendleft(connection)
+                line[connection] = None
+                line.move_to_end(connection, last=False)
                 if self._retry is None:
                     self._retry = self._timers.call_after(_FULL_PAUSE_MS, self._try_again)
                 return

@@ -302,7 +302,8 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._end.handshakes.leave(self)
+        if self._end.handshakes.leave(self):
+            self._step_runs = False
 
     def _time_out(self) -> None:
         self._timer = None
