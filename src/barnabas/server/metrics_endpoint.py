@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
 CONNECTIONS_MAX: Final = 32
-"""For a further one, that whose request has been awaited longest is cut off; where all have one, the further one."""
+"""For a further one, that whose request has been awaited longest is cut off, of the address that has most of them, so
+that none keeps the others out; where all of these have asked, the further one.
+"""
 ANSWER_SECONDS_MAX: Final = 10.0
 PATH: Final = b"/metrics"
 LIVE_PATH: Final = b"/livez"
@@ -89,16 +92,20 @@ class MetricsEndpoint:
         self._logger.info("Metrics at %s://%s:%d%s", scheme, address, bound, PATH.decode())
         return bound
 
-    def has_room(self) -> bool:
-        """Whether there is room for a connection more; those who only hold one make some."""
+    def has_room(self, peer: str) -> bool:
+        """Whether there is room for a connection more, of that address; those who only hold one make some."""
         if len(self.connections) < CONNECTIONS_MAX:
             return True
-        for connection in self.connections:
-            if not connection.has_asked:
-                del self.connections[connection]
-                connection.abort()
-                return True
-        return False
+        counts = Counter(connection.peer for connection in self.connections)
+        counts[peer] += 1
+        silent = [connection for connection in self.connections if not connection.has_asked]
+        # The longest awaited of several comes first; of the same number, its own address.
+        longest = max(silent, key=lambda each: (counts[each.peer], each.peer == peer), default=None)
+        if longest is None or counts[longest.peer] < counts[peer]:
+            return False
+        del self.connections[longest]
+        longest.abort()
+        return True
 
     async def refusal(self, request: bytes, peer: str) -> tuple[int, bytes] | None:
         """Status and text for who may not read the metrics, after a while; None for who may."""
@@ -168,7 +175,7 @@ class _Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
         self._answered = False
-        self._peer = "?"
+        self.peer = "?"
 
     @property
     def has_asked(self) -> bool:
@@ -177,11 +184,11 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        if not self._endpoint.has_room():
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else "?"
+        if not self._endpoint.has_room(self.peer):
             self._transport.abort()
             return
-        name = transport.get_extra_info("peername")
-        self._peer = str(name[0]) if isinstance(name, tuple) else "?"
         self._endpoint.connections[self] = None
         self._timer = self._loop.call_later(ANSWER_SECONDS_MAX, self.abort)
 
@@ -214,7 +221,7 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def _answer_scrape(self, request: bytes, *, is_head: bool) -> None:
-        refusal = await self._endpoint.refusal(request, self._peer)
+        refusal = await self._endpoint.refusal(request, self.peer)
         if refusal is not None:
             self._answer(refusal[0], b"" if is_head else refusal[1])
             return
