@@ -16,6 +16,8 @@ from barnabas.server.tls import BrokerTls
 from barnabas.tls.errors import TlsConfigError
 
 _FULL_PAUSE_MS: Final = 1_000
+_LANE: Final = "keys"
+"""A thread of its own: files may be on a mount that hangs, for which no handshake and no log must wait."""
 
 
 class TlsExchange:
@@ -33,7 +35,7 @@ class TlsExchange:
         """Whether its keys and certificates can take the place of the present ones. Raises TlsConfigError."""
         try:
             async with self._one_at_a_time:
-                await self._host.offload(OffloadKind.CPU, self._tls.check, config)
+                await self._host.offload(OffloadKind.DISK, self._tls.check, config, lane=_LANE)
         except OffloadFullError:
             raise TlsConfigError("the broker is too busy to look at keys and certificates: try again") from None
 
@@ -65,7 +67,7 @@ class TlsExchange:
         """False where there is no room for it now. Raises HostClosedError."""
         try:
             async with self._one_at_a_time:
-                self._tls.adopt(await self._host.offload(OffloadKind.CPU, self._tls.prepare, config))
+                self._tls.adopt(await self._host.offload(OffloadKind.DISK, self._tls.prepare, config, lane=_LANE))
         except OffloadFullError:
             return False
         except HostClosedError:

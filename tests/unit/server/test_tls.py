@@ -16,11 +16,12 @@ import pytest
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.config.broker_config import BrokerConfig
-from barnabas.kernel.host import OffloadFullError
+from barnabas.kernel.host import OffloadFullError, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.real_files import RealFiles
 from barnabas.kernel.real_host import real_host
+from barnabas.kernel.real_offload import DEFAULT_LIMITS
 from barnabas.server import tls_exchange
 from barnabas.server.config import read_server_config
 from barnabas.server.errors import BrokerStartError
@@ -481,5 +482,31 @@ def test_where_there_is_no_room_for_an_exchange_the_last_configuration_is_taken_
         async with asyncio.timeout(5):
             await exchange.taken()
         assert prepared == [first, last]
+
+    run(shared_services(work))
+
+
+def test_handshakes_and_compression_go_on_beside_a_store_that_takes_long(run: Run, store: Path) -> None:
+    """On a machine with one processor there is one thread for these: a file on a mount that hangs stopped them."""
+
+    async def work(shared: SharedServices) -> None:
+        read = config(store)
+        tls = made(read)
+        exchange = TlsExchange(tls, shared)
+        check, looked, go_on = tls.check, threading.Event(), threading.Event()
+
+        def slow(config: BrokerConfig) -> None:
+            looked.set()
+            go_on.wait(5)
+            check(config)
+
+        tls.check = slow  # type: ignore[method-assign]
+        checking = asyncio.ensure_future(exchange.check(read))
+        await asyncio.to_thread(looked.wait, 5)
+        workers = DEFAULT_LIMITS[OffloadKind.CPU].workers
+        together = threading.Barrier(workers)
+        await asyncio.gather(*(shared.host.offload(OffloadKind.CPU, together.wait, 2) for _ in range(workers)))
+        go_on.set()
+        await checking
 
     run(shared_services(work))
