@@ -137,14 +137,18 @@ def _make_private(plan: ClusterPlan) -> str | None:
             f" one (chmod 700 {shlex.quote(directory)})"
         )
     os.chmod(directory, 0o700)
+    if os.stat(directory).st_mode & 0o077:
+        return (
+            f"others may come into {directory} whatever its rights are set to: give a directory on another file system"
+        )
     if is_secured:
         # From now on nobody else lays anything there; before, others may have been able to.
         if not stat.S_ISDIR(os.lstat(security).st_mode) or os.lstat(security).st_uid != os.geteuid():
             return f"{security} is no directory of this user's own: remove it"
+        os.chmod(security, 0o700)
         for name in os.listdir(security):
             if os.lstat(f"{security}/{name}").st_uid != os.geteuid():
                 return f"{security}/{name} is another user's: remove it"
-        os.chmod(security, 0o700)
     return None
 
 

@@ -72,6 +72,15 @@ def test_that_of_an_open_cluster_is_refused_and_left_as_it_is(
     assert mode(tmp_path) == 0o755
 
 
+def test_a_file_system_that_keeps_no_rights_keeps_no_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAT, or another system's disk: chmod says that all is well."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(os, "chmod", lambda *_: None)
+    assert f"others may come into {tmp_path}/data whatever" in refused(tmp_path / "data", capsys)
+
+
 def test_secrets_are_not_written_where_somebody_has_laid_a_link(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
