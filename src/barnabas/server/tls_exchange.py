@@ -7,7 +7,8 @@ goes on meanwhile. One is looked at at a time, and the last configs count.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
@@ -15,7 +16,11 @@ from barnabas.server.shared_services import SharedServices
 from barnabas.server.tls import BrokerTls
 from barnabas.tls.errors import TlsConfigError
 
+Result = TypeVar("Result")
+
 _FULL_PAUSE_MS: Final = 1_000
+_CHECK_SECONDS_MAX: Final = 25.0
+"""Clients wait for 30 seconds."""
 _LANE: Final = "keys"
 """A thread of its own: files may be on a mount that hangs, for which no handshake and no log must wait."""
 
@@ -34,8 +39,13 @@ class TlsExchange:
     async def check(self, config: BrokerConfig) -> None:
         """Whether its keys and certificates can take the place of the present ones. Raises TlsConfigError."""
         try:
-            async with self._one_at_a_time:
-                await self._host.offload(OffloadKind.DISK, self._tls.check, config, lane=_LANE)
+            async with asyncio.timeout(_CHECK_SECONDS_MAX), self._one_at_a_time:
+                await self._in_thread(self._tls.check, config)
+        except TimeoutError:
+            raise TlsConfigError(
+                f"keys and certificates cannot be read in time ({_CHECK_SECONDS_MAX:g} s): look at the mount that they"
+                " are on"
+            ) from None
         except OffloadFullError:
             raise TlsConfigError("the broker is too busy to look at keys and certificates: try again") from None
 
@@ -67,7 +77,7 @@ class TlsExchange:
         """False where there is no room for it now. Raises HostClosedError."""
         try:
             async with self._one_at_a_time:
-                self._tls.adopt(await self._host.offload(OffloadKind.DISK, self._tls.prepare, config, lane=_LANE))
+                self._tls.adopt(await self._in_thread(self._tls.prepare, config))
         except OffloadFullError:
             return False
         except HostClosedError:
@@ -76,3 +86,7 @@ class TlsExchange:
             # Whatever it is: those that come later are to be taken.
             self._tls.logger.exception("Keys and certificates could not be read: those of before are kept")
         return True
+
+    def _in_thread(self, work: Callable[[BrokerConfig], Result], config: BrokerConfig) -> asyncio.Future[Result]:
+        """Behind what is still at work there though nobody waits for it any more. Raises OffloadFullError."""
+        return self._host.offload(OffloadKind.DISK, work, config, order=_LANE, lane=_LANE)

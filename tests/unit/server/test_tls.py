@@ -510,3 +510,37 @@ def test_handshakes_and_compression_go_on_beside_a_store_that_takes_long(run: Ru
         await checking
 
     run(shared_services(work))
+
+
+def test_a_store_that_is_not_read_in_time_is_refused_and_holds_nothing_up_for_ever(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every alteration of the broker's configs is looked at so, whatever it is about."""
+
+    async def work(shared: SharedServices) -> None:
+        read = config(store)
+        tls = made(read)
+        exchange = TlsExchange(tls, shared)
+        check, go_on = tls.check, threading.Event()
+
+        def hanging(config: BrokerConfig) -> None:
+            go_on.wait(5)
+            check(config)
+
+        tls.check = hanging  # type: ignore[method-assign]
+        before = tls.listeners["SSL"].context
+        with monkeypatch.context() as patched:
+            patched.setattr(tls_exchange, "_CHECK_SECONDS_MAX", 0.05)
+            for _ in range(2):
+                with pytest.raises(TlsConfigError, match="cannot be read in time"):
+                    await exchange.check(read)
+        shutil.copy(shared_authority().sign().both, store)
+        exchange.take(read)
+        await asyncio.wait([asyncio.ensure_future(exchange.taken())], timeout=0.1)
+        assert tls.listeners["SSL"].context is before, "nothing is adopted while a thread looks at it"
+        go_on.set()
+        await exchange.taken()
+        assert tls.listeners["SSL"].context is not before
+        await exchange.check(read)
+
+    run(shared_services(work))
