@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas.coordinators.consumer_group.classic_protocol import Subscription, read_subscription
+from barnabas.coordinators.consumer_group.classic_protocol import METADATA_BYTES_MAX, Subscription, read_subscription
 from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.heartbeats import (
     Facts,
@@ -51,6 +51,11 @@ def subscription_of(group: ConsumerGroup, request: Join, size_max: int, topics: 
     check_room(group, request.member_id or request.new_member_id, size_max)
     if request.protocol_type != CONSUMER_PROTOCOL_TYPE or not group.supports_classic(names(request.protocols)):
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    size = sum(len(name) + len(metadata) for name, metadata in request.protocols)
+    if size > METADATA_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{size} bytes in all protocols; {METADATA_BYTES_MAX} can be said"
+        )
     try:
         return read_subscription(request.protocols[0][1], topics)
     except ProtocolError as error:

@@ -17,7 +17,9 @@ from barnabas.wire.messages import ConsumerProtocolAssignment, ConsumerProtocolS
 from barnabas.wire.primitives import ProtocolError
 
 METADATA_BYTES_MAX: Final = 1 << 20
-"""A subscription or an assignment of one member, which is read in one turn, and has to fit into a record anyway."""
+"""Of a subscription or an assignment, and of all that one member says: it is read and written in one turn, and has to
+fit into a record anyway.
+"""
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 _LATEST: Final = ConsumerProtocolSubscription.SCHEMA.versions.high

@@ -23,7 +23,7 @@ from barnabas.coordinators.consumer_group.member import ClassicSaid, ConsumerMem
 from barnabas.coordinators.consumer_group.records import Current, GroupEpoch, MemberSaid, Target, TargetEpoch
 from barnabas.coordinators.consumer_group.topics import GroupTopics
 from barnabas.coordinators.group.group import Group
-from barnabas.coordinators.group.member import Client, Member
+from barnabas.coordinators.group.member import Client, Member, Protocols
 from barnabas.coordinators.group.members import Members
 from barnabas.coordinators.group.subscriptions import CONSUMER_PROTOCOL_TYPE
 from barnabas.kernel.ids import Uuid
@@ -32,20 +32,46 @@ from barnabas.wire.primitives import ProtocolError
 
 CONVERTED_MEMBERS_MAX: Final = 400
 """Members of a group that goes over, which is one batch, made and replayed in one turn."""
+CONVERTED_ELEMENTS_MAX: Final = 28_000
+"""What they say and have, in elements of some 1.5 us: a member counts as many, a name or a partition as one."""
+_MEMBER_ELEMENTS: Final = 40
+_BYTES_PER_ELEMENT: Final = 256
+"""Of what members say, which is written as it is."""
 
 
 class ConversionError(Exception):
     """The group cannot go over; the message says why."""
 
 
+class _Turn:
+    """What one turn takes. Raises ConversionError when it is full."""
+
+    def __init__(self, member_count: int) -> None:
+        if member_count > CONVERTED_MEMBERS_MAX:
+            raise ConversionError(f"it has {member_count} members, and {CONVERTED_MEMBERS_MAX} can go over at once")
+        self._left = CONVERTED_ELEMENTS_MAX
+
+    def count(self, elements: int) -> None:
+        self._left -= elements
+        if self._left < 0:
+            raise ConversionError("its members have more topics and partitions than can go over at once")
+
+    def count_member(self, protocols: Protocols, subscribed: frozenset[str]) -> None:
+        said = sum(1 + len(metadata) // _BYTES_PER_ELEMENT for _, metadata in protocols)
+        self.count(_MEMBER_ELEMENTS + said + len(subscribed))
+
+    def count_partitions(self, partitions: Partitions) -> None:
+        self.count(len(partitions) + sum(map(len, partitions.values())))
+
+
 def upgraded(group: Group, topics: GroupTopics) -> tuple[ConsumerGroup, Records]:
     """The consumer group of what the members of a classic group have said last and may own, and its records. All of
     them are at the epoch that is the generation of the classic group. Raises ConversionError.
     """
-    _check_count(len(group.members))
+    turn = _Turn(len(group.members))
     try:
-        subscriptions = {member.member_id: _subscription(group, member, topics) for member in group.members}
-        owned = _owned(group, subscriptions, topics)
+        subscriptions = {member.member_id: _subscription(group, member, topics, turn) for member in group.members}
+        owned = _owned(group, subscriptions, topics, turn)
         members = [
             _consumer_member(group, member, subscriptions[member.member_id], owned[member.member_id])
             for member in group.members
@@ -68,12 +94,17 @@ def upgraded(group: Group, topics: GroupTopics) -> tuple[ConsumerGroup, Records]
     return core, records
 
 
-def _subscription(group: Group, member: Member, topics: GroupTopics) -> Subscription:
+def _subscription(group: Group, member: Member, topics: GroupTopics, turn: _Turn) -> Subscription:
     first = member.protocols[0][1]  # where the group has not chosen a protocol yet, or the member has others now
-    return read_subscription(dict(member.protocols).get(group.protocol or "", first), topics)
+    subscription = read_subscription(dict(member.protocols).get(group.protocol or "", first), topics)
+    turn.count_member(member.protocols, subscription.topics)
+    turn.count_partitions(subscription.owned)
+    return subscription
 
 
-def _owned(group: Group, subscriptions: Mapping[str, Subscription], topics: GroupTopics) -> dict[str, Partitions]:
+def _owned(
+    group: Group, subscriptions: Mapping[str, Subscription], topics: GroupTopics, turn: _Turn
+) -> dict[str, Partitions]:
     """What each member may own: its assignment, and what it owned when it joined last. A member that keeps partitions
     over a rebalance gives up after that what it was not assigned again, or has no assignment yet; nobody else has such
     a partition. Raises ConversionError for one that two members were assigned.
@@ -82,7 +113,9 @@ def _owned(group: Group, subscriptions: Mapping[str, Subscription], topics: Grou
     taken: set[tuple[Uuid, int]] = set()
     for member in group.members:
         assigned = owned[member.member_id] = {}
-        for topic_id, numbers in read_assignment(member.assignment, topics).items():
+        assignment = read_assignment(member.assignment, topics)
+        turn.count_partitions(assignment)
+        for topic_id, numbers in assignment.items():
             each = {(topic_id, number) for number in numbers}
             if not taken.isdisjoint(each):
                 raise ConversionError(f"{member.member_id} was assigned what another member was")
@@ -121,10 +154,13 @@ def downgraded(core: ConsumerGroup, leaving: ConsumerMember, topics: GroupTopics
     that a coordinator that loads it knows that its members have to join again. Raises ConversionError.
     """
     staying = [member for member in core.members.values() if member is not leaving]
-    _check_count(len(staying))
+    turn = _Turn(len(staying))
     members = Members()
     for member in staying:
-        members.add(_member(member))
+        after = _member(member)
+        turn.count_member(after.protocols, member.subscribed)
+        turn.count_partitions(all_of(member))
+        members.add(after)
     try:
         protocol = members.choose_protocol()
     except ValueError as error:
@@ -154,8 +190,3 @@ def _member(member: ConsumerMember) -> Member:
         session_timeout_ms=member.classic.session_timeout_ms,
         protocols=member.classic.protocols,
     )
-
-
-def _check_count(count: int) -> None:
-    if count > CONVERTED_MEMBERS_MAX:
-        raise ConversionError(f"it has {count} members, and {CONVERTED_MEMBERS_MAX} can go over at once")

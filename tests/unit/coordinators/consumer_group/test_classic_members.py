@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.wire.codec import encode_prefixed
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import HeartbeatRequest, LeaveGroupRequest
+from barnabas.wire.messages import ConsumerProtocolSubscription, HeartbeatRequest, LeaveGroupRequest
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.consumer_group.classic_consumer import CLASSIC_SESSION_MS, ClassicConsumer
 from tests.unit.coordinators.consumer_group.consumer_world import (
@@ -77,6 +78,20 @@ def test_a_member_that_says_something_else_than_consumers_is_refused(world: Cons
     a.join()
     assert a.errors == [("join", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
     assert len(world.hosted().core.members) == 1
+
+
+def test_a_member_whose_protocols_are_too_large_together_is_refused(world: ConsumerWorld) -> None:
+    """They are one record, which is written in one turn."""
+    c, a = NextMember(world), ClassicConsumer(world, protocols=("range", "roundrobin", "sticky"))
+    settle(c)
+    half = encode_prefixed(ConsumerProtocolSubscription(topics=["t"], user_data=bytes(1 << 19)), 0)
+    a._subscription = lambda: half  # type: ignore[method-assign]
+    a.join()
+    assert a.errors == [("join", ErrorCode.INCONSISTENT_GROUP_PROTOCOL)]
+    a.protocols = ("range",)
+    a.beat()
+    world.pass_ms(10)
+    assert len(world.hosted().core.members) == 2
 
 
 def test_a_member_needs_a_protocol_that_all_classic_members_have(world: ConsumerWorld) -> None:

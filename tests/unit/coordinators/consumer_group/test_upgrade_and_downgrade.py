@@ -421,3 +421,50 @@ def test_a_group_of_more_members_than_one_turn_takes_stays_what_it_is(
     assert not is_classic(world)
     settle(a, b)
     assert owned_in_all(a, b) == 6
+
+
+@pytest.mark.parametrize("what", ["partitions", "topics", "protocols", "bytes"])
+def test_a_group_that_has_more_than_one_turn_takes_stays_what_it_is(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    topics, protocols = {"t"}, ["range"]
+    if what == "partitions":
+        world.make_topic("t", 110)
+    elif what == "topics":
+        topics |= {f"absent-{number}" for number in range(100)}
+    elif what == "protocols":
+        protocols += [f"p{number}" for number in range(100)]
+    else:
+        topics.add("x" * 100 * 256)
+    a, c = ClassicConsumer(world, *topics, protocols=tuple(protocols)), NextMember(world)
+    settle(a)
+    monkeypatch.setattr(conversion, "CONVERTED_ELEMENTS_MAX", 140)
+    c.join()
+    assert c.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert is_classic(world)
+    monkeypatch.undo()
+    settle(a, c)
+    monkeypatch.setattr(conversion, "CONVERTED_ELEMENTS_MAX", 90 if what == "partitions" else 140)
+    c.owned = {}
+    c.leave()
+    assert not is_classic(world)
+    settle(a)
+    assert owned_in_all(a) == world.topics.counts()["t"]
+
+
+def test_small_members_go_over_as_many_as_there_may_be(world: ConsumerWorld) -> None:
+    """What they say and have leaves room for all of them."""
+    count = conversion.CONVERTED_MEMBERS_MAX
+    world.make_topic("t", count * 10)
+    members = [ClassicConsumer(world, protocols=("range", "cooperative-sticky"), is_eager=True) for _ in range(count)]
+    for _ in range(2):
+        for member in members:
+            if not member.is_waiting:
+                member.beat()
+        world.pass_ms(100)
+    assert sum(len(member.numbers()) for member in members) == count * 10
+    c = NextMember(world)
+    c.join()
+    assert not is_classic(world)
+    c.leave()
+    assert is_classic(world)
