@@ -343,6 +343,10 @@ class ConsumerGroups:
         classic = Group(group_id, self._settings, self._logger, now)
         classic.offsets = hosted.offsets
         classic.restore(value)
+        for member in classic.members:  # the record has the chosen protocol alone, which others may not offer
+            said = hosted.core.members[member.member_id].classic
+            if said is not None:
+                classic.members.update(member, said.protocols, member.rebalance_timeout_ms, said.session_timeout_ms)
         tombstones = hosted.core.tombstones()
         replay_tombstones, done = self._replay_and_done(handle, hosted, tombstones)
 

@@ -331,6 +331,21 @@ def test_members_that_do_not_come_back_after_a_downgrade_are_removed(world: Cons
     assert len(a.numbers()) == 6
 
 
+def test_a_downgraded_group_takes_whom_its_members_understand(world: ConsumerWorld) -> None:
+    """Though the group's record has one protocol."""
+    protocols = ("range", "roundrobin")
+    a, b = ClassicConsumer(world, protocols=protocols), ClassicConsumer(world, protocols=protocols)
+    c = NextMember(world)
+    settle(a, b, c)
+    c.owned = {}
+    c.leave()
+    assert is_classic(world)
+    d = ClassicConsumer(world, protocols=("roundrobin",))
+    settle(d, a, b)
+    assert {code for _, code in d.errors} <= {ErrorCode.REBALANCE_IN_PROGRESS}
+    assert [len(member.numbers()) for member in (a, b, d)] == [2, 2, 2]
+
+
 def test_a_join_that_waits_for_an_assignment_is_told_to_come_again_after_a_downgrade(world: ConsumerWorld) -> None:
     a, c = ClassicConsumer(world), NextMember(world)
     settle(a, c)
