@@ -23,7 +23,7 @@ from barnabas.coordinators.consumer_group.classic_joins import (
 )
 from barnabas.coordinators.consumer_group.classic_protocol import written_assignment
 from barnabas.coordinators.consumer_group.coordinator import MEMBER_ERRORS, ConsumerGroups
-from barnabas.coordinators.consumer_group.heartbeats import known_member
+from barnabas.coordinators.consumer_group.heartbeats import Registration, changed_topics, known_member
 from barnabas.coordinators.consumer_group.hosted import HostedConsumerGroup
 from barnabas.coordinators.consumer_group.member import ConsumerMember, Partitions
 from barnabas.coordinators.consumer_group.topics import GroupTopics
@@ -166,10 +166,25 @@ class ClassicRequests:
         core = hosted.core
         member = classic_member(core, request.member_id, request.group_instance_id, request.generation_id)
         self._timeouts.expect_member(handle, hosted, member.member_id)
+        if self._groups.is_stale(hosted):
+            self._look_at_topics(handle, hosted, member)
         if not has_to_join(core, member):
             return ErrorCode.NONE
         self._timeouts.expect_request(handle, hosted, TimerKind.JOIN, member)
         return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def _look_at_topics(self, handle: GroupHandle, hosted: HostedConsumerGroup, member: ConsumerMember) -> None:
+        """Of such members nobody leads, who would see that topics have come, grown or gone, and perhaps there are no
+        others. Where the log refuses it, the next heartbeat looks again.
+        """
+        records = changed_topics(hosted.core, self._topics.facts)
+        try:
+            if records:
+                self._groups.append(handle, hosted, records)
+        except KafkaError as error:
+            self._logger.info("[GroupId %s] Its topics have changed, which the log refused: %s", hosted.group_id, error)
+        else:
+            self._groups.registered(hosted, Registration(member, records, is_bumped=bool(records)))
 
     def leave(
         self, handle: GroupHandle, hosted: HostedConsumerGroup, leaving: Sequence[LeaveGroupRequest.MemberIdentity]

@@ -211,6 +211,12 @@ def registered(
     return Registration(said, records, bumps)
 
 
+def changed_topics(group: ConsumerGroup, facts: Facts) -> Records:
+    """What is to be recorded where the topics of the group are not as its epoch found them; nothing else changes."""
+    topics = found_topics(group.subscribed_topics, facts)
+    return [] if topics == group.topics else [SubscribedTopics(topics), GroupEpoch(group.epoch + 1)]
+
+
 def _as_said(present: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
     def newer(said: str | None, known: str | None) -> str | None:
         return known if said is None else said

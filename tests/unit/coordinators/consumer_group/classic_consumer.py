@@ -71,6 +71,10 @@ class ClassicConsumer:
     def numbers(self, name: str = "t") -> list[int]:
         return sorted(self.owned.get(self.world.topics.id(name), ()))
 
+    @property
+    def leads(self) -> bool:
+        return bool(self.joined) and self.joined[-1].leader == self.member_id != ""
+
     def beat(self) -> None:
         """What a consumer does in one interval: a heartbeat, and what comes of it."""
         if self.is_fenced or self.is_waiting:

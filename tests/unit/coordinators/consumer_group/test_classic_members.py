@@ -176,6 +176,30 @@ def test_a_classic_member_lives_by_its_own_session(world: ConsumerWorld) -> None
     assert len(c.numbers()) == 6
 
 
+def test_members_that_nobody_leads_are_told_of_topics_that_change() -> None:
+    """Java's consumer looks at its topics where it leads."""
+    world = ConsumerWorld(migration_policy="upgrade", initial_rebalance_delay_ms=0)
+    c, a, b = NextMember(world), ClassicConsumer(world, "t", "u"), ClassicConsumer(world, is_eager=True)
+    settle(c, a, b)
+    c.owned = {}
+    c.leave()
+    settle(a, b)
+    assert owned_in_all(a, b) == 6
+    world.make_topic("t", 8)
+    world.make_topic("u", 2)
+    world.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert a.heartbeat() is ErrorCode.NONE
+    world.log.refusal = None
+    settle(a, b)
+    assert owned_in_all(a, b) == 10
+    world.delete_topic("u")
+    epoch = world.hosted().core.epoch
+    settle(a, b)
+    assert (owned_in_all(a, b), world.hosted().core.epoch) == (8, epoch + 1)
+    assert durable(world) == loaded(world)
+    world.close()
+
+
 @pytest.mark.parametrize("misses", ["join", "sync"])
 def test_a_member_that_only_beats_is_fenced_after_its_rebalance_timeout(
     world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch, misses: str

@@ -173,7 +173,7 @@ class MixedInAnyOrder(RuleBasedStateMachine):
     def topic_grows(self, more: int) -> None:
         self.world.make_topic("t", min(12, self.world.topics.counts()["t"] + more))
         for member in self.all:
-            if isinstance(member, ClassicConsumer):
+            if isinstance(member, ClassicConsumer) and member.leads:
                 member.needs_join = True  # as consumers do that see that
 
     @rule(duration_ms=st.sampled_from([10, BEAT_MS, BEAT_MS, CLASSIC_SESSION_MS + 1, SESSION_MS + 1]))
