@@ -222,7 +222,6 @@ class GroupDeletions:
         partitions: Sequence[TopicPartition],
         on_done: Callable[[dict[TopicPartition, ErrorCode]], None],
     ) -> Steps[None]:
-        group = handle.group
         outcomes: dict[TopicPartition, ErrorCode] = {}
         may_be_unused = False
         has_failed = False
@@ -230,7 +229,7 @@ class GroupDeletions:
 
         def done() -> None:
             if deleted:
-                self._logger.info("%d offsets of group %s were deleted", deleted, group.group_id)
+                self._logger.info("%d offsets of group %s were deleted", deleted, handle.group.group_id)
             if may_be_unused and not has_failed:
                 self._remove_if_unused(handle)  # such as one that only has a leftover name, as in Kafka
             on_done(outcomes)
@@ -248,6 +247,7 @@ class GroupDeletions:
         pace = _Pace()
         for some in _pieces(partitions):
             deleting = []
+            group = handle.group  # which may have made place for one of the other kind meanwhile
             for partition in some:
                 if not handle.shard.is_active:
                     outcomes[partition] = ErrorCode.NOT_COORDINATOR

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.coordinators.group.group import Group
 from barnabas.coordinators.group.records import CommittedOffset
-from barnabas.kernel.steps import at_once
+from barnabas.kernel.steps import STEP_ELEMENTS, at_once
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.consumer_group.consumer_world import ConsumerWorld, NextMember, settle
@@ -178,3 +178,23 @@ def test_an_empty_group_makes_place_for_one_of_the_other_kind(world: ConsumerWor
     world.fail_over(epoch=3)
     assert isinstance(world.group("g"), Group)
     assert world.offset("g", T0) == 7
+
+
+def test_offsets_that_are_to_be_deleted_stay_where_a_consumer_has_come_meanwhile(world: ConsumerWorld) -> None:
+    """They go in steps, between which the group has become one of the other kind."""
+    classic = TestMember(world)
+    stable_group(world, classic)
+    classic.leave()
+    partitions = [TopicPartition("t", number) for number in range(3 * STEP_ELEMENTS)]
+    world.commit("g", dict.fromkeys(partitions, 7))
+    world.pass_ms(10)
+    assert world.group("g").is_empty
+    outcomes: list[dict[TopicPartition, ErrorCode]] = []
+    world.coordinator.delete_offsets("g", partitions, outcomes.append)
+    member = NextMember(world)
+    member.join(waits=False)
+    world.pass_ms(10)
+    ((*codes,),) = (each.values() for each in outcomes)
+    assert codes[:STEP_ELEMENTS] == [ErrorCode.NONE] * STEP_ELEMENTS
+    assert codes[STEP_ELEMENTS:] == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] * 2 * STEP_ELEMENTS
+    assert [world.offset("g", partitions[number]) for number in (0, STEP_ELEMENTS, -1)] == [None, 7, 7]
