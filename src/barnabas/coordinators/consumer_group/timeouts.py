@@ -147,7 +147,7 @@ class MemberTimeouts:
             else:  # it was heard of in the last moment
                 self._session_rang(handle, key)
         elif key.kind in _MISSING:
-            if key in hosted.rung:
+            if key in hosted.rung and member.classic is not None:
                 self._fence(handle, hosted, member, key, _MISSING[key.kind])
         elif hosted.awaits_revocation(member):
             timeout_ms = member.rebalance_timeout_ms

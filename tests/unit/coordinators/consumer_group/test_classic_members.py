@@ -224,6 +224,23 @@ def test_a_member_that_only_beats_is_fenced_after_its_rebalance_timeout(
     assert any(f"failed to {misses}" in line for line in world.lines)
 
 
+def test_a_member_that_goes_over_to_the_consumer_protocol_is_waited_for_no_more(world: ConsumerWorld) -> None:
+    """In its JoinGroup or SyncGroup, which do not come."""
+    c, a = NextMember(world), ClassicConsumer(world)
+    settle(c, a)
+    c.topics = frozenset({"t", "u"})
+    c.beat(is_full=True)
+    assert a.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    over = NextMember(world)
+    over.member_id, over.epoch, over.owned = a.member_id, a.epoch, dict(a.owned)
+    for _ in range(REBALANCE_MS // HEARTBEAT_MS + 2):
+        for member in (over, c):
+            member.beat()
+        world.pass_ms(HEARTBEAT_MS)
+    assert world.hosted().core.members.keys() == {c.member_id, over.member_id}
+    assert owned_in_all(c, over) == 6
+
+
 def _heartbeat(member: ClassicConsumer) -> Any:
     return HeartbeatRequest(group_id="g", generation_id=member.epoch, member_id=member.member_id)
 
