@@ -128,10 +128,10 @@ class ClassicRequests:
         """`reply` takes the SyncGroupResponse, now or when what it tells is committed."""
         core = hosted.core
         member = classic_member(core, request.member_id, request.group_instance_id, request.generation)
-        check_protocol(member, request)
-        if is_behind(core, member):
+        if is_behind(core, member):  # one that joined before the group was upgraded may have been told another protocol
             self._timeouts.expect_request(handle, hosted, TimerKind.JOIN, member)
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        check_protocol(member, request)
         hosted.gate.when_known(functools.partial(self._answer_sync, handle, hosted, member, request, reply))
 
     def _answer_sync(

@@ -75,6 +75,8 @@ def _check(group: Group, request: Sync) -> ErrorCode:
         return error
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.NONE  # one that joined before the group was downgraded may have been told another protocol
     if request.protocol_type is not None and request.protocol_type != group.protocol_type:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if request.protocol is not None and request.protocol != group.protocol:

@@ -346,6 +346,36 @@ def test_a_downgraded_group_takes_whom_its_members_understand(world: ConsumerWor
     assert [len(member.numbers()) for member in (a, b, d)] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("way", ["upgrade", "downgrade"])
+def test_a_member_that_joined_before_and_syncs_after_is_told_to_join_again(
+    world: ConsumerWorld, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Though a group of the other kind would have told it another protocol: clients take that for the end."""
+    protocols = ("range", "roundrobin")
+    a, d = ClassicConsumer(world, protocols=protocols), ClassicConsumer(world, protocols=protocols)
+    b = ClassicConsumer(world, protocols=protocols[::-1], is_eager=True)
+    c = NextMember(world)
+    settle(a, d, b, *([c] if way == "downgrade" else []))
+    joined: list[Any] = []
+    monkeypatch.setattr(b, "_sync", joined.append)
+    for member in (a, d, b):
+        member.needs_join = True
+        member.beat()
+    world.pass_ms(10)
+    monkeypatch.undo()
+    if way == "upgrade":
+        c.join()
+    else:
+        c.owned = {}
+        c.leave()
+    assert is_classic(world) is (way == "downgrade")
+    b._sync(joined[0])
+    world.pass_ms(10)
+    assert b.errors[-1] == ("sync", ErrorCode.REBALANCE_IN_PROGRESS)
+    settle(a, d, b)
+    assert {code for _, code in b.errors} == {ErrorCode.REBALANCE_IN_PROGRESS}
+
+
 def test_a_join_that_waits_for_an_assignment_is_told_to_come_again_after_a_downgrade(world: ConsumerWorld) -> None:
     a, c = ClassicConsumer(world), NextMember(world)
     settle(a, c)
