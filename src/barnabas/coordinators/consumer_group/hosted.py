@@ -12,7 +12,7 @@ from barnabas.coordinators.consumer_group.group import ConsumerGroup
 from barnabas.coordinators.consumer_group.member import LEFT_FOR_A_WHILE_EPOCH, ConsumerMember
 from barnabas.coordinators.consumer_group.records import encoded
 from barnabas.coordinators.consumer_group.states import ConsumerGroupState
-from barnabas.coordinators.group.effects import Now, TimerKey
+from barnabas.coordinators.group.effects import Now, TimerKey, TimerKind
 from barnabas.coordinators.group.offsets import GroupOffsets
 from barnabas.coordinators.group.records import CommittedOffset
 from barnabas.coordinators.group.subscriptions import CONSUMER_PROTOCOL_TYPE
@@ -154,7 +154,7 @@ class HostedConsumerGroup:
         """The member is gone."""
         self.deadlines.pop(member_id, None)
         self.revocations.pop(member_id, None)
-        self.rung = {key for key in self.rung if key.member_id != member_id}
+        self.rung -= {TimerKey(TimerKind.JOIN, member_id), TimerKey(TimerKind.SYNC, member_id)}
 
     def awaits_revocation(self, member: ConsumerMember) -> bool:
         """Whether the time in which the member was to give up partitions is over, and it has not."""
