@@ -67,7 +67,7 @@ def register_classic(
 ) -> Registration:
     """Takes over what the member says. Raises KafkaError UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_REQUEST."""
     records: Records = []
-    present = _present(group, request, records)
+    present = _present(group, request, subscription, records)
     said = dataclasses.replace(
         present,
         instance_id=present.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -81,10 +81,14 @@ def register_classic(
     return registered(group, present, said, records, facts, is_stale=is_stale)
 
 
-def _present(group: ConsumerGroup, request: Join, records: Records) -> ConsumerMember:
-    """The member so far. One that nobody has heard of is a new one, whatever its id: it was given one, perhaps."""
+def _present(group: ConsumerGroup, request: Join, subscription: Subscription, records: Records) -> ConsumerMember:
+    """The member so far. One that nobody has heard of is a new one, whatever its id: it was given one, perhaps. One
+    that owns something is none: it was fenced, others may own that by now, and it is not to commit in their place.
+    """
     member_id = request.member_id or request.new_member_id
     if request.group_instance_id is None:
+        if subscription.owned:
+            return known_member(group, member_id)
         return group.members.get(member_id) or ConsumerMember(member_id)
     present = group.static_member(request.group_instance_id)
     if request.member_id:

@@ -260,6 +260,24 @@ def test_members_commit_and_are_fenced_by_the_generation_that_is_their_epoch(wor
     assert world.offset("g", partition) == 5
 
 
+def test_a_member_that_was_fenced_does_not_come_back_with_what_it_had(world: ConsumerWorld) -> None:
+    """It would commit what it has done since, when it gives that up, behind whoever has it now."""
+    c, a = NextMember(world), ClassicConsumer(world)
+    settle(c, a)
+    fenced, partitions = a.member_id, a.numbers()
+    world.pass_ms(CLASSIC_SESSION_MS + 100)
+    c.beat()
+    c.beat()
+    assert set(partitions) <= set(c.numbers())
+    a.join()
+    assert a.errors[-1] == ("join", ErrorCode.UNKNOWN_MEMBER_ID)
+    assert a.numbers() == []
+    assert world.hosted().core.members.keys() == {c.member_id}
+    settle(c, a)
+    assert a.member_id != fenced
+    assert owned_in_all(c, a) == 6
+
+
 def test_a_member_leaves_with_others_and_each_is_told(world: ConsumerWorld) -> None:
     c, a, b = NextMember(world), ClassicConsumer(world), ClassicConsumer(world, instance_id="one")
     settle(c, a, b)
