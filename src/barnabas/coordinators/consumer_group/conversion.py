@@ -151,7 +151,8 @@ def _consumer_member(group: Group, member: Member, subscription: Subscription, o
 
 def downgraded(core: ConsumerGroup, leaving: ConsumerMember, topics: GroupTopics, time_ms: int) -> GroupMetadataValue:
     """The record of the classic group of all members but one, who all use the classic protocol. Nobody leads it: by
-    that a coordinator that loads it knows that its members have to join again. Raises ConversionError.
+    that a coordinator that loads it knows that its members have to join again. Its generation is one that members know:
+    in that of a member that came and went nobody could commit what he has done. Raises ConversionError.
     """
     staying = [member for member in core.members.values() if member is not leaving]
     turn = _Turn(len(staying))
@@ -171,7 +172,7 @@ def downgraded(core: ConsumerGroup, leaving: ConsumerMember, topics: GroupTopics
         recorded.append(after.recorded(protocol, assignment))
     return GroupMetadataValue(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        generation=core.epoch,
+        generation=max(member.epoch for member in staying) or core.epoch,
         protocol=protocol,
         leader=None,
         current_state_timestamp=time_ms,

@@ -10,6 +10,7 @@ from barnabas.coordinators.group.effects import TimerKind
 from barnabas.wire.codec import encode_prefixed
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ConsumerProtocolSubscription
+from barnabas.wire.topics import TopicPartition
 from tests.unit.coordinators.consumer_group.classic_consumer import CLASSIC_SESSION_MS, ClassicConsumer
 from tests.unit.coordinators.consumer_group.consumer_world import REBALANCE_MS, ConsumerWorld, NextMember
 from tests.unit.coordinators.consumer_group.mixed_groups import BEAT_MS, is_classic, settle
@@ -51,6 +52,26 @@ def test_who_joins_and_who_synchronizes_is_told_when_that_is_committed(world: Co
     world.log.release(ErrorCode.NONE)
     world.pass_ms(10)
     assert (a.is_waiting, b.is_waiting, len(b.joined)) == (False, False, before + 1)
+
+
+def test_members_of_a_group_that_a_consumer_only_touched_commit_what_they_have_done(world: ConsumerWorld) -> None:
+    """Its coming bumped the epoch, of which they have not heard."""
+    a, b, c = ClassicConsumer(world), ClassicConsumer(world, is_eager=True), NextMember(world)
+    settle(a, b)
+    partition = TopicPartition("t", 0)
+    for offset in (5, 6):
+        before = a.epoch
+        c.join()
+        c.leave()
+        assert is_classic(world)
+        assert a.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+        codes = world.commit("g", {partition: offset}, generation=a.epoch, member_id=a.member_id)
+        assert codes[0][partition] is ErrorCode.NONE
+        world.fail_over(epoch=offset)
+        settle(a, b)
+        assert a.epoch > before
+        assert world.offset("g", partition) == offset
+    assert {code for member in (a, b) for _, code in member.errors} == {ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 def test_the_timers_of_a_consumer_group_end_with_it(world: ConsumerWorld) -> None:
