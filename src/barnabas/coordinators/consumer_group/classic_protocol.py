@@ -34,6 +34,16 @@ class Subscription(NamedTuple):
     generation: int
     """In which it owned them; -1 where it does not say."""
     rack_id: str | None
+    named: int
+    """How many topics and partitions were read, known or not."""
+
+
+class Assigned(NamedTuple):
+    """What a consumer was assigned, of topics that are known here."""
+
+    partitions: Partitions
+    named: int
+    """How many topics and partitions were read, known or not."""
 
 
 def read_subscription(metadata: bytes, topics: GroupTopics) -> Subscription:
@@ -41,17 +51,17 @@ def read_subscription(metadata: bytes, topics: GroupTopics) -> Subscription:
     _check_size(metadata, has_owned=True)
     read = decode_prefixed(ConsumerProtocolSubscription, metadata)[1]
     owned = _by_id(read.owned_partitions, topics)
-    return Subscription(frozenset(read.topics), owned, read.generation_id, read.rack_id or None)
+    named = len(read.topics) + _named_in(read.owned_partitions)
+    return Subscription(frozenset(read.topics), owned, read.generation_id, read.rack_id or None, named)
 
 
-def read_assignment(assignment: bytes, topics: GroupTopics) -> Partitions:
-    """The partitions of topics that are known here. A member that has not been assigned anything has no bytes. Raises
-    `ProtocolError` as `read_subscription` does.
-    """
+def read_assignment(assignment: bytes, topics: GroupTopics) -> Assigned:
+    """A member that has not been assigned anything has no bytes. Raises `ProtocolError` as `read_subscription` does."""
     if not assignment:
-        return {}
+        return Assigned({}, 0)
     _check_size(assignment, has_owned=False)
-    return _by_id(decode_prefixed(ConsumerProtocolAssignment, assignment)[1].assigned_partitions, topics)
+    listed = decode_prefixed(ConsumerProtocolAssignment, assignment)[1].assigned_partitions
+    return Assigned(_by_id(listed, topics), _named_in(listed))
 
 
 def written_assignment(partitions: Partitions, metadata: bytes, topics: GroupTopics) -> bytes:
@@ -86,6 +96,10 @@ def _by_id(listed: Iterable[Any], topics: GroupTopics) -> Partitions:
             known = partitions.get(facts.topic_id, frozenset())
             partitions[facts.topic_id] = known.union(entry.partitions)
     return partitions
+
+
+def _named_in(listed: Iterable[Any]) -> int:
+    return sum(1 + len(entry.partitions) for entry in listed)
 
 
 def _check_size(data: bytes, *, has_owned: bool) -> None:

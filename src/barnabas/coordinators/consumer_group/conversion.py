@@ -32,46 +32,49 @@ from barnabas.wire.primitives import ProtocolError
 
 CONVERTED_MEMBERS_MAX: Final = 400
 """Members of a group that goes over, which is one batch, made and replayed in one turn."""
-CONVERTED_ELEMENTS_MAX: Final = 28_000
-"""What they say and have, in elements of some 1.5 us: a member counts as many, a name or a partition as one."""
-_MEMBER_ELEMENTS: Final = 40
-_BYTES_PER_ELEMENT: Final = 256
-"""Of what members say, which is written as it is."""
+CONVERTED_NAMES_MAX: Final = 18_500
+"""Topics and partitions that they name and own, and protocols that they offer, all in all and each time: some 3 us
+each, of the same turn. A member itself counts for `_NAMES_OF_A_MEMBER`.
+"""
+CONVERTED_BYTES_MAX: Final = 1 << 20
+"""All that they have said and were assigned."""
+_NAMES_OF_A_MEMBER: Final = 20
 
 
 class ConversionError(Exception):
     """The group cannot go over; the message says why."""
 
 
-class _Turn:
-    """What one turn takes. Raises ConversionError when it is full."""
+class _Room:
+    """What is left of what goes over at once. Raises ConversionError when that is not enough."""
 
-    def __init__(self, member_count: int) -> None:
-        if member_count > CONVERTED_MEMBERS_MAX:
-            raise ConversionError(f"it has {member_count} members, and {CONVERTED_MEMBERS_MAX} can go over at once")
-        self._left = CONVERTED_ELEMENTS_MAX
+    def __init__(self, members: int) -> None:
+        if members > CONVERTED_MEMBERS_MAX:
+            raise ConversionError(f"it has {members} members, and {CONVERTED_MEMBERS_MAX} can go over at once")
+        self._names = CONVERTED_NAMES_MAX - members * _NAMES_OF_A_MEMBER
+        self._bytes = CONVERTED_BYTES_MAX
 
-    def count(self, elements: int) -> None:
-        self._left -= elements
-        if self._left < 0:
-            raise ConversionError("its members have more topics and partitions than can go over at once")
-
-    def count_member(self, protocols: Protocols, subscribed: frozenset[str]) -> None:
-        said = sum(1 + len(metadata) // _BYTES_PER_ELEMENT for _, metadata in protocols)
-        self.count(_MEMBER_ELEMENTS + said + len(subscribed))
-
-    def count_partitions(self, partitions: Partitions) -> None:
-        self.count(len(partitions) + sum(map(len, partitions.values())))
+    def take(self, names: int, size_bytes: int = 0) -> None:
+        self._names -= names
+        self._bytes -= size_bytes
+        if self._names < 0 or self._bytes < 0:
+            raise ConversionError("its members name and own more topics and partitions than can go over at once")
 
 
 def upgraded(group: Group, topics: GroupTopics) -> tuple[ConsumerGroup, Records]:
     """The consumer group of what the members of a classic group have said last and may own, and its records. All of
     them are at the epoch that is the generation of the classic group. Raises ConversionError.
     """
-    turn = _Turn(len(group.members))
+    room = _Room(len(group.members))
+    for member in group.members:
+        room.take(len(member.protocols))
+        room.take(0, _bytes_of(member.protocols) + len(member.assignment))
     try:
-        subscriptions = {member.member_id: _subscription(group, member, topics, turn) for member in group.members}
-        owned = _owned(group, subscriptions, topics, turn)
+        subscriptions = {}
+        for member in group.members:
+            subscription = subscriptions[member.member_id] = _subscription(group, member, topics)
+            room.take(subscription.named)
+        owned = _owned(group, subscriptions, topics, room)
         members = [
             _consumer_member(group, member, subscriptions[member.member_id], owned[member.member_id])
             for member in group.members
@@ -94,16 +97,13 @@ def upgraded(group: Group, topics: GroupTopics) -> tuple[ConsumerGroup, Records]
     return core, records
 
 
-def _subscription(group: Group, member: Member, topics: GroupTopics, turn: _Turn) -> Subscription:
+def _subscription(group: Group, member: Member, topics: GroupTopics) -> Subscription:
     first = member.protocols[0][1]  # where the group has not chosen a protocol yet, or the member has others now
-    subscription = read_subscription(dict(member.protocols).get(group.protocol or "", first), topics)
-    turn.count_member(member.protocols, subscription.topics)
-    turn.count_partitions(subscription.owned)
-    return subscription
+    return read_subscription(dict(member.protocols).get(group.protocol or "", first), topics)
 
 
 def _owned(
-    group: Group, subscriptions: Mapping[str, Subscription], topics: GroupTopics, turn: _Turn
+    group: Group, subscriptions: Mapping[str, Subscription], topics: GroupTopics, room: _Room
 ) -> dict[str, Partitions]:
     """What each member may own: its assignment, and what it owned when it joined last. A member that keeps partitions
     over a rebalance gives up after that what it was not assigned again, or has no assignment yet; nobody else has such
@@ -113,9 +113,9 @@ def _owned(
     taken: set[tuple[Uuid, int]] = set()
     for member in group.members:
         assigned = owned[member.member_id] = {}
-        assignment = read_assignment(member.assignment, topics)
-        turn.count_partitions(assignment)
-        for topic_id, numbers in assignment.items():
+        read = read_assignment(member.assignment, topics)
+        room.take(read.named)
+        for topic_id, numbers in read.partitions.items():
             each = {(topic_id, number) for number in numbers}
             if not taken.isdisjoint(each):
                 raise ConversionError(f"{member.member_id} was assigned what another member was")
@@ -155,12 +155,13 @@ def downgraded(core: ConsumerGroup, leaving: ConsumerMember, topics: GroupTopics
     in that of a member that came and went nobody could commit what he has done. Raises ConversionError.
     """
     staying = [member for member in core.members.values() if member is not leaving]
-    turn = _Turn(len(staying))
+    room = _Room(len(staying))
     members = Members()
     for member in staying:
         after = _member(member)
-        turn.count_member(after.protocols, member.subscribed)
-        turn.count_partitions(all_of(member))
+        room.take(len(after.protocols) + len(member.subscribed))
+        room.take(0, _bytes_of(after.protocols))
+        room.take(sum(map(len, (*member.assigned.values(), *member.revoking.values()))))
         members.add(after)
     try:
         protocol = members.choose_protocol()
@@ -191,3 +192,7 @@ def _member(member: ConsumerMember) -> Member:
         session_timeout_ms=member.classic.session_timeout_ms,
         protocols=member.classic.protocols,
     )
+
+
+def _bytes_of(protocols: Protocols) -> int:
+    return sum(len(name) + len(metadata) for name, metadata in protocols)

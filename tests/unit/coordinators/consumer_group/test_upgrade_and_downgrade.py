@@ -446,7 +446,7 @@ def test_a_member_between_states_is_recorded_with_all_that_it_may_own(world: Con
     assert recorded is not None
     assert recorded.leader is None
     (member,) = recorded.members
-    assert read_assignment(member.assignment, world.topics) == {world.topics.id("t"): frozenset(range(6))}
+    assert read_assignment(member.assignment, world.topics).partitions == {world.topics.id("t"): frozenset(range(6))}
 
 
 def test_a_group_of_more_members_than_one_turn_takes_stays_what_it_is(
