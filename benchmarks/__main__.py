@@ -22,6 +22,9 @@ BENCHMARKS = {
     "reassignment": "partitions move onto a new broker: what producers notice, against Apache Kafka",
     "cleaner": "a log of keyed records is compacted, against Apache Kafka",
     "catching_up": "a follower is far behind: what producers of others notice, against Apache Kafka",
+    "groups": "a large group settles, by the classic protocol and by the next one",
+    "groups.memory": "what many groups cost, of either protocol",
+    "groups.turns": "the turn in which a group goes over to the other protocol",
     "spark": "Spark on our brokers, against Spark on Apache Kafka",
     "coordination": "the coordinator and its client, against ZooKeeper and kazoo",
 }

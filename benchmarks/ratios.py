@@ -12,11 +12,11 @@ Figures = Mapping[str, Mapping[str, list[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: ours to the other's is to be at least, or at most, `goal`."""
+    """One line of the table: ours to the other's is to be at least, or at most, `goal`, where there is one."""
 
     name: str
     unit: str
-    goal: float
+    goal: float | None
     is_at_least: bool
 
 
@@ -29,8 +29,10 @@ def table(rows: Mapping[str, Row], figures: Figures, ours: str, theirs: str, hea
         mine, others = figures[name][ours], figures[name][theirs]
         ratios = [one / other for one, other in zip(mine, others, strict=True)]
         ratio = statistics.median(ratios)
-        met = ratio >= row.goal if row.is_at_least else ratio <= row.goal
-        goal = f"{'at least' if row.is_at_least else 'at most'} {row.goal}: {'met' if met else 'NOT met'}"
+        goal = ""
+        if row.goal is not None:
+            met = ratio >= row.goal if row.is_at_least else ratio <= row.goal
+            goal = f"{'at least' if row.is_at_least else 'at most'} {row.goal}: {'met' if met else 'NOT met'}"
         both = f"{statistics.median(mine):,.4g} / {statistics.median(others):,.4g} {row.unit}"
         lines.append(f"| {row.name} | {both} | {ratio:.2f} | {middle_half(ratios)} | {goal} |")
     return "\n".join(lines)
