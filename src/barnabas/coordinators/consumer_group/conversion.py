@@ -32,8 +32,8 @@ from barnabas.wire.primitives import ProtocolError
 
 CONVERTED_MEMBERS_MAX: Final = 400
 """Members of a group that goes over, which is one batch, made and replayed in one turn."""
-CONVERTED_NAMES_MAX: Final = 18_500
-"""Topics and partitions that they name and own, and protocols that they offer, all in all and each time: some 3 us
+CONVERTED_NAMES_MAX: Final = 16_000
+"""Topics and partitions that they name and own, and protocols that they offer, all in all and each time: some 2 us
 each, of the same turn. A member itself counts for `_NAMES_OF_A_MEMBER`.
 """
 CONVERTED_BYTES_MAX: Final = 1 << 20

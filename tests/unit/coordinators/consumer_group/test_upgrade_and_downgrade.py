@@ -483,13 +483,15 @@ def test_a_group_that_has_more_than_one_turn_takes_stays_what_it_is(
         topics.add("x" * 100 * 256)
     a, c = ClassicConsumer(world, *topics, protocols=tuple(protocols)), NextMember(world)
     settle(a)
-    monkeypatch.setattr(conversion, "CONVERTED_ELEMENTS_MAX", 140)
+    monkeypatch.setattr(conversion, "CONVERTED_NAMES_MAX", 120)
+    monkeypatch.setattr(conversion, "CONVERTED_BYTES_MAX", 20_000)
     c.join()
     assert c.error is ErrorCode.GROUP_ID_NOT_FOUND
     assert is_classic(world)
     monkeypatch.undo()
     settle(a, c)
-    monkeypatch.setattr(conversion, "CONVERTED_ELEMENTS_MAX", 90 if what == "partitions" else 140)
+    monkeypatch.setattr(conversion, "CONVERTED_NAMES_MAX", 70 if what == "partitions" else 120)
+    monkeypatch.setattr(conversion, "CONVERTED_BYTES_MAX", 20_000)
     c.owned = {}
     c.leave()
     assert not is_classic(world)
