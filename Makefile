@@ -96,7 +96,7 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 .PHONY: test
 test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 9 minutes on 2 cores)
 	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
+	@$(BIN)/pytest -n $(TEST_PROCESSES) -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 	@$(BIN)/pytest -m alone $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 
 .PHONY: test-clients
@@ -107,7 +107,7 @@ test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go a
 .PHONY: test-cluster
 test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything for minutes, full and slow disks, what waits
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadgroup $(WAITS)
+	@$(BIN)/pytest -n $(TEST_PROCESSES) $(WAITS)
 	@BARNABAS_LONG_FAILURES=1 $(BIN)/pytest $(FAILURES) --timeout 900
 
 .PHONY: test-spark

@@ -1,10 +1,12 @@
-"""How tests of real processes share processors: with `-n 2 --dist loadgroup` one waits while another works."""
+"""How tests of real processes share processors: with `-n 2` one waits while another works."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 # Each test of these starts what it needs, so that any process may take any of them.
 INDEPENDENT = frozenset(
@@ -18,12 +20,18 @@ INDEPENDENT = frozenset(
         "test_up",
     }
 )
-_DIRECTORY = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of every other module share its cluster, and stay in one process for that."""
-    for item in items:
-        if item.path.parent == _DIRECTORY and item.path.stem not in INDEPENDENT:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+class ClustersShared(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """The tests of every other module share its cluster, and stay in one process for that. Groups by mark
+    (`--dist loadgroup`) did that until pytest 9, whose names of tests xdist 3.8 cannot change.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return nodeid if PurePosixPath(file).stem in INDEPENDENT else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ClustersShared:
+    return ClustersShared(config, log)

@@ -45,6 +45,7 @@ SECRETS = ("admin", "broker", "client", "console", "coordinator", "metrics")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     directory = tmp_path_factory.mktemp("secure") / "data of mine"
     started = Up(directory, 2, "--secure", "--metrics-port", "0", "--console", "--console-port", "0")
+    assert command(started, f"topic create {TOPIC}").returncode == 0
     yield started
     assert started.stop() == 0
     assert started.errors() == ""
