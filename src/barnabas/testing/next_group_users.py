@@ -45,8 +45,12 @@ HOLDING_ON: Final = 0.98
 """How probable it is with each heartbeat; mostly that is longer than the rebalance time-out."""
 DYNAMIC_MEMBERS: Final = 4
 STATIC_NAMES: Final = ("one", "two")
-PROTOCOL_SECONDS: Final = 9.0
-"""How long members of both protocols come; then as long only classic ones, and those of the other are gone soon."""
+CYCLE_SECONDS: Final = (14.0, 19.0, 27.0)
+"""Until then almost all members that come are of the consumer protocol, then of both, then classic ones alone, and
+those of the other are gone soon; and again.
+"""
+NEXT_SHARES: Final = (0.95, 0.5)
+"""How many are of the consumer protocol in the first and second of these times."""
 TOPIC_PAUSE_SECONDS: Final = 4.0
 WATCH_SECONDS: Final = 0.7
 ADMIN_MS: Final = 10_000
@@ -115,7 +119,7 @@ class Way(enum.Enum):
     LEAVE_FOR_A_WHILE = "leave for a while"  # only static members can
 
 
-_DYNAMIC: Final = (Way.LEAVE, Way.LEAVE, Way.VANISH, Way.HOLD_ON, Way.HOLD_ON, Way.SILENCE, Way.RESTART)
+_DYNAMIC: Final = (Way.LEAVE, Way.VANISH, Way.HOLD_ON, Way.HOLD_ON, Way.HOLD_ON, Way.SILENCE, Way.RESTART)
 _STATIC: Final = (Way.LEAVE_FOR_A_WHILE, Way.LEAVE_FOR_A_WHILE, Way.VANISH, Way.LEAVE, Way.SILENCE)
 
 
@@ -174,7 +178,7 @@ class NextGroupUsers:
     def _any_member(self, client: Client, topics: tuple[str, ...], name: str | None) -> Member:
         """Of either protocol; there are times of classic members only."""
         random = client.host.random
-        if not self._is_classic_time() and random.random() < 0.6:
+        if random.random() < self._share():
             return self._member(client, topics, name)
         self._lives += 1
         return ClassicGroupMember(
@@ -191,8 +195,13 @@ class NextGroupUsers:
             partitions=self._topic,
         )
 
+    def _share(self) -> float:
+        """How many of those who come now are of the consumer protocol."""
+        time = self._users.now() % CYCLE_SECONDS[-1]
+        return next((share for share, end in zip(NEXT_SHARES, CYCLE_SECONDS, strict=False) if time < end), 0.0)
+
     def _is_classic_time(self) -> bool:
-        return int(self._users.now() / PROTOCOL_SECONDS) % 2 == 1
+        return not self._share()
 
     def _topic(self, name: str) -> tuple[Uuid, int] | None:
         """Its id, and how many partitions it has, by the broker that knows of most."""
@@ -222,13 +231,19 @@ class NextGroupUsers:
         random = client.host.random
         life = _Life(client, self.ledger, member, self.topic_name, self.is_coordinator)
         ends_at = self._users.now() + random.expovariate(1 / LIFE_SECONDS)
+
+        def holds_on() -> bool:
+            # Until it is fenced: the rebalance time-out may begin at the end of the life that was meant for it.
+            late = self._users.now() - ends_at
+            return way is Way.HOLD_ON and member.has_to_revoke and late < 2 * REBALANCE_SECONDS
+
         try:
-            while self._users.goes_on() and self._users.now() < ends_at:
+            while self._users.goes_on() and (self._users.now() < ends_at or holds_on()):
                 if not await life.beat(holds_on=way is Way.HOLD_ON):
                     return frozenset()
                 await life.commit()
                 await client.timers.sleep(HEARTBEAT_SECONDS * 1000 * random.uniform(0.2, 1.4))
-                if self._is_classic_time() and isinstance(member, NextGroupMember):
+                if self._is_classic_time() and isinstance(member, NextGroupMember) and not holds_on():
                     break
             had = frozenset(member.holder.owned)
             await life.end(way)

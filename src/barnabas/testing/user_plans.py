@@ -139,6 +139,7 @@ NEXT_GROUPS: Final = Plan(
     },
     keeps_one_in_sync=True,
     lasting_seconds=(0.1, 5.0),
+    faults_seconds=120.0,
     load=Load(has_next_group=True, producers=1, consumers=1, records_pause_ms=600),
     properties=NEXT_GROUP,
 )
