@@ -424,9 +424,32 @@ class ConsumerGroups:
         """Makes the target assignment, unless that is under way. It begins in the next turn, so that all who come in
         this one share it.
         """
+        now = self._host.loop.time()
+        hosted.asked_at = now
         if not hosted.is_assigning:
             hosted.is_assigning = True
-            self._background.run(self._assign_in_steps(handle, hosted), f"assign-{hosted.group_id}")
+            quiet_ms = 0 if hosted.core.targets else self._settings.quiet_before_first_assignment_ms
+            if quiet_ms:
+                self._host.loop.call_later(quiet_ms / 1000, self._assign_when_quiet, handle, hosted, now)
+            else:
+                self._begin_assigning(handle, hosted)
+
+    def _assign_when_quiet(self, handle: GroupHandle, hosted: HostedConsumerGroup, began_at: float) -> None:
+        """Begins the first assignment of a group once nobody has joined for a moment, or it was waited for long enough:
+        whoever is given all, since he came first, hears only with his next heartbeat that he is to give most of it up.
+        """
+        settings, now = self._settings, self._host.loop.time()
+        ends_at = min(
+            hosted.asked_at + settings.quiet_before_first_assignment_ms / 1000,
+            began_at + settings.initial_rebalance_delay_ms / 1000,
+        )
+        if now < ends_at and handle.shard.is_active:
+            self._host.loop.call_later(ends_at - now, self._assign_when_quiet, handle, hosted, began_at)
+        else:
+            self._begin_assigning(handle, hosted)
+
+    def _begin_assigning(self, handle: GroupHandle, hosted: HostedConsumerGroup) -> None:
+        self._background.run(self._assign_in_steps(handle, hosted), f"assign-{hosted.group_id}")
 
     def _assign_in_steps(self, handle: GroupHandle, hosted: HostedConsumerGroup) -> Steps[None]:
         yield

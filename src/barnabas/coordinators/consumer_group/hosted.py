@@ -33,6 +33,7 @@ class HostedConsumerGroup:
     """One group of one shard. Its methods are what a classic group has, too."""
 
     __slots__ = (
+        "asked_at",
         "core",
         "deadlines",
         "gate",
@@ -64,6 +65,8 @@ class HostedConsumerGroup:
         """The timers of members that have rung and whose members have not been heard of since, nor been fenced."""
         self.seen_topics = _NO_VERSION
         """Which version of the broker's topics the group has looked at."""
+        self.asked_at = 0.0
+        """When somebody needed a target assignment last that was not there, in seconds of the loop's clock."""
         self.is_assigning = False
         """Whether a target assignment is being made."""
         self.waiting: list[tuple[int, Callable[[ErrorCode], None]]] = []

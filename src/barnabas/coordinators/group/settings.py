@@ -13,6 +13,7 @@ from barnabas.wire.compression_types import CompressionType
 
 CONSUMER_PROTOCOL: Final = "consumer"
 _MINUTE_MS: Final = 60_000
+_QUIET_MS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,12 @@ class GroupSettings:
     @property
     def offers_consumer_protocol(self) -> bool:
         return CONSUMER_PROTOCOL in {name.lower() for name in self.rebalance_protocols}
+
+    @property
+    def quiet_before_first_assignment_ms(self) -> int:
+        """How long nobody is to have joined before a group of the consumer protocol in which nobody is to own anything
+        yet has its first assignment."""
+        return min(_QUIET_MS, self.initial_rebalance_delay_ms)
 
     @property
     def upgrades_groups(self) -> bool:

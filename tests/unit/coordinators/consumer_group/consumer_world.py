@@ -63,7 +63,9 @@ class ConsumerWorld(GroupWorld):
     """One broker that leads the partition of group `g`, with topics. Close it after use."""
 
     def __init__(self, topics: FakeTopics | None = None, **settings: Any) -> None:
+        """Without `initial_rebalance_delay_ms` nobody is waited for."""
         self.topics = FakeTopics(t=6) if topics is None else topics
+        settings.setdefault("initial_rebalance_delay_ms", 0)
         super().__init__(self.topics, **settings)
         self.elect("g")
 
