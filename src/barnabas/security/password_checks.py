@@ -41,14 +41,18 @@ class PasswordChecks:
     def __init__(self, host: Host, users: Mapping[str, User]) -> None:
         """`users` are one or more, as `read_users` has them."""
         self._host = host
-        self._users = users
-        some = next(iter(users.values())).password
-        self._nobody = replace(some, digest=host.entropy(len(some.digest)))
+        self.take(users)
         self._places = asyncio.Semaphore(PLACES)
         self.waiting = 0
         self.failed = 0
         """How many have failed."""
         self._failures: deque[float] = deque(maxlen=_FAILURES_COUNTED_MAX)
+
+    def take(self, users: Mapping[str, User]) -> None:
+        """These are the people from now on, one or more."""
+        self._users = users
+        some = next(iter(users.values())).password
+        self._nobody = replace(some, digest=self._host.entropy(len(some.digest)))
 
     async def check(self, name: str, password: str) -> User | None:
         """The user; None, after a while, where name or password are wrong. Raises TooManyError."""

@@ -3,7 +3,8 @@
 Those who may are in a file of their own and not the cluster's users: the endpoint answers before the broker has reached
 ZooKeeper, and while it cannot; and whoever scrapes is given a password that opens nothing else. A password that was
 right once is known again by an HMAC with a secret of the process, so that a scrape costs no hash of 50 ms; one that is
-wrong costs as much as at the console (`security.password_checks`).
+wrong costs as much as at the console (`security.password_checks`). All files may be exchanged while the broker runs
+(`metrics_files`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.host import HostClosedError, OffloadFullError
@@ -24,6 +27,7 @@ from barnabas.security.login_files import LOGIN_FILE_BYTES_MAX, User, read_users
 from barnabas.security.password_checks import PasswordChecks, TooManyError
 from barnabas.server.config import METRICS_LOGIN_FILE, METRICS_TLS_CERTIFICATE, METRICS_TLS_KEY, MetricsSettings
 from barnabas.server.errors import BrokerStartError
+from barnabas.server.metrics_files import ExchangedFiles
 from barnabas.tls.contexts import server_context
 from barnabas.tls.errors import TlsConfigError
 from barnabas.tls.settings import TlsSettings
@@ -51,30 +55,24 @@ def metrics_access(settings: MetricsSettings, shared: SharedServices) -> Metrics
         raise BrokerStartError(f"{METRICS_TLS_KEY.name} goes with {METRICS_TLS_CERTIFICATE.name}")
     if settings.login_file is None and settings.tls_certificate is None:
         return None
-    files = shared.host.files
-    users = None if settings.login_file is None else _users(files, settings.login_file)
-    context = None
-    if settings.tls_certificate is not None:
-        context = _context(files, settings.tls_certificate, settings.tls_key or settings.tls_certificate)
-    return MetricsAccess(shared, users, context)
+    return MetricsAccess(shared, settings)
 
 
 class MetricsAccess:
     """Decides on each request, and secures each connection."""
 
-    def __init__(
-        self, shared: SharedServices, users: Mapping[str, User] | None, context: ssl.SSLContext | None
-    ) -> None:
-        """Without `users` all may; without a `context` connections are in clear."""
-        self._host = shared.host
-        self._logger = shared.logs.logger("barnabas.metrics")
-        self._logins = None if users is None else MetricsLogins(shared.host, users, self._logger)
-        self._tls = None if context is None else _Tls(shared, context, self._logger)
-        if self._logins is not None:
-            logins = self._logins
-            shared.metrics.gauge(
-                MetricName("barnabas.server", "MetricsEndpoint", "FailedLogins"), lambda: logins.failed
-            )
+    def __init__(self, shared: SharedServices, settings: MetricsSettings) -> None:
+        """Raises BrokerStartError."""
+        self._logins: MetricsLogins | None = None
+        self._tls: _Tls | None = None
+        logger, files = shared.logs.logger("barnabas.metrics"), shared.host.files
+        if settings.login_file is not None:
+            self._logins = logins = MetricsLogins(shared.host, partial(_users, files, settings.login_file), logger)
+            name = MetricName("barnabas.server", "MetricsEndpoint", "FailedLogins")
+            shared.metrics.gauge(name, lambda: logins.failed)
+        if settings.tls_certificate is not None:
+            certificate, key = settings.tls_certificate, settings.tls_key or settings.tls_certificate
+            self._tls = _Tls(shared, partial(_key_store, files, certificate, key), logger)
 
     @property
     def uses_tls(self) -> bool:
@@ -91,12 +89,20 @@ class MetricsAccess:
         """Status and text for a request that may not have the metrics, after a while; None for one that may."""
         return None if self._logins is None else await self._logins.refusal(request, peer)
 
+    def stop(self) -> None:
+        """Nobody asks any more."""
+        for part in (self._logins, self._tls):
+            if part is not None:
+                part.files.stop()
+
 
 class MetricsLogins:
     """Who may read them."""
 
-    def __init__(self, host: Host, users: Mapping[str, User], logger: logging.Logger) -> None:
-        self._checks = PasswordChecks(host, users)
+    def __init__(self, host: Host, read: Callable[[], Mapping[str, User]], logger: logging.Logger) -> None:
+        """`read` gives those who may. Raises what it raises."""
+        self.files = ExchangedFiles(host, "login file", read, self._take, logger)
+        self._checks = PasswordChecks(host, self.files.content)
         self._logger = logger
         self._secret = host.entropy(32)
         self._known: dict[str, bytes] = {}
@@ -108,9 +114,11 @@ class MetricsLogins:
 
     async def refusal(self, request: bytes, peer: str) -> tuple[int, bytes] | None:
         """As `MetricsAccess.refusal`. A request without a password is no failed login: browsers begin so."""
+        self.files.look()
         given = credentials(request)
         if given is None:
             return 401, _REALM
+        await self.files.looked()
         name, password = given
         shown = hmac_of(self._secret, password.encode("utf-8", "surrogatepass"), "sha256")
         if is_same(shown, self._known.get(name, b"\0" * len(shown))):
@@ -122,8 +130,14 @@ class MetricsLogins:
         if user is None:
             self._logger.warning("A login at the metrics failed, of a client at %s", peer)
             return 401, _REALM
-        self._known[name] = shown
+        if user == self.files.content.get(name):  # nothing else was exchanged meanwhile
+            self._known[name] = shown
         return None
+
+    def _take(self, users: Mapping[str, User]) -> None:
+        # Whoever has another password now, or is not there any more, has to show that he may.
+        self._known.clear()
+        self._checks.take(users)
 
 
 def credentials(request: bytes) -> tuple[str, str] | None:
@@ -148,7 +162,8 @@ def credentials(request: bytes) -> tuple[str, str] | None:
 class _Tls:
     """TLS of all connections: `link.tls`, with its threads for handshakes and its bounds (decision 0032)."""
 
-    def __init__(self, shared: SharedServices, context: ssl.SSLContext, logger: logging.Logger) -> None:
+    def __init__(self, shared: SharedServices, read: Callable[[], _KeyStore], logger: logging.Logger) -> None:
+        """`read` gives key and certificate. Raises what it raises."""
         # With OpenSSL behind it, which a broker without TLS does not load.
         from barnabas.link.connection import LinkContext
         from barnabas.link.handshakes import Handshakes
@@ -156,15 +171,29 @@ class _Tls:
         from barnabas.link.tls import TlsEnd
 
         host = shared.host
+        self.files = ExchangedFiles(host, "key and certificate", read, self._take, logger)
         self._context = LinkContext.of(host.loop, shared.timers, LinkLimits(), logger)
-        self._end: TlsEnd = TlsEnd(context, Handshakes(host.loop, shared.timers, host.offload), is_server=True)
+        handshakes = Handshakes(host.loop, shared.timers, host.offload)
+        self._end: TlsEnd = TlsEnd(self.files.content.context, handshakes, is_server=True)
         self._received = memoryview(bytearray(_BUFFER_BYTES))
 
     def secured(self, plain: Plain) -> asyncio.BaseProtocol:
         from barnabas.link.clear import clear
         from barnabas.link.tls import TlsConnection
 
+        self.files.look()
         return TlsConnection(self._context, clear(plain, self._received), self._end)
+
+    def _take(self, store: _KeyStore) -> None:
+        self._end.context = store.context  # of connections from now on
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyStore:
+    """Key and certificate as they stand in their files, by which two are the same."""
+
+    data: bytes = field(repr=False)
+    context: ssl.SSLContext = field(compare=False)
 
 
 def _users(files: Files, path: str) -> dict[str, User]:
@@ -178,12 +207,12 @@ def _users(files: Files, path: str) -> dict[str, User]:
         raise BrokerStartError(f"{METRICS_LOGIN_FILE.name}={path}: {error.strerror or error}") from None
 
 
-def _context(files: Files, certificate: str, key: str) -> ssl.SSLContext:
+def _key_store(files: Files, certificate: str, key: str) -> _KeyStore:
     paths = dict.fromkeys((certificate, key))
     try:
         data = b"\n".join(read_file(files, path, _PEM_BYTES_MAX) for path in paths)
         settings = TlsSettings(keystore_type="PEM", keystore_location=" and ".join(paths))
-        return server_context(settings, read_stores(settings, lambda _path: data), load_chain)
+        return _KeyStore(data, server_context(settings, read_stores(settings, lambda _path: data), load_chain))
     except OSError as error:
         place, why = error.filename or certificate, error.strerror or error
         raise BrokerStartError(f"{METRICS_TLS_CERTIFICATE.name}: {place} cannot be read: {why}") from None

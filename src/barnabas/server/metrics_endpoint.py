@@ -117,6 +117,8 @@ class MetricsEndpoint:
             self._server.close()
         for connection in list(self.connections):
             connection.abort()
+        if self._access is not None:
+            self._access.stop()
         if self._scrape is not None:
             self._scrape.cancel()
 

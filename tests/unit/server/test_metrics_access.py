@@ -7,6 +7,7 @@ import base64
 import hashlib
 import logging
 import ssl
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -20,6 +21,8 @@ from barnabas.kernel.metrics_prometheus import scrape_in_steps
 from barnabas.kernel.real_host import real_host
 from barnabas.security import password_checks
 from barnabas.security.login_files import PasswordHash
+from barnabas.server import metrics_access as metrics_access_module
+from barnabas.server import metrics_files
 from barnabas.server.config import MetricsSettings
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.metrics_access import credentials, metrics_access
@@ -164,6 +167,99 @@ def test_with_a_certificate_the_endpoint_speaks_tls_alone(run: Run, login_file: 
         assert b"HTTP" not in await ask(port, basic("prometheus", RIGHT))  # in clear
 
     run(serving(settings, work))
+
+
+def test_who_may_read_is_exchanged_with_the_file(run: Run, login_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_files, "LOOKED_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(password_checks, "FAILURE_SECONDS", 0.01)
+    path = Path(login_file)
+
+    async def work(port: int, _: SharedServices) -> None:
+        assert b" 200 " in await ask(port, basic("prometheus", RIGHT))
+        path.write_text(f"grafana:viewer:{CHEAP}\n")
+        assert b" 401 " in await ask(port, basic("prometheus", RIGHT)), "who was right once, too"
+        assert b" 200 " in await ask(port, basic("grafana", RIGHT))
+        for spoiled in ("", "grafana:viewer:nothing\n"):
+            path.write_text(spoiled)
+            assert b" 200 " in await ask(port, basic("grafana", RIGHT))
+        path.unlink()
+        assert b" 200 " in await ask(port, basic("grafana", RIGHT))
+        other = PasswordHash(16, 1, 1, SALT, hashlib.scrypt(b"other", salt=SALT, n=16, r=1, p=1, dklen=32))
+        path.write_text(f"grafana:viewer:{other}\n")
+        assert b" 401 " in await ask(port, basic("grafana", RIGHT))
+        assert b" 200 " in await ask(port, basic("grafana", "other"))
+
+    run(serving(MetricsSettings(login_file=login_file), work))
+
+
+def test_files_are_not_read_with_each_request(run: Run, login_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    read = metrics_access_module._users
+    monkeypatch.setattr(metrics_access_module, "_users", lambda files, path: (reads.append(path), read(files, path))[1])
+
+    async def work(port: int, _: SharedServices) -> None:
+        for _number in range(5):
+            assert b" 200 " in await ask(port, basic("prometheus", RIGHT))
+
+    run(serving(MetricsSettings(login_file=login_file), work))
+    assert len(reads) == 1
+
+
+def test_a_file_that_hangs_holds_no_scrape_up(run: Run, login_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_files, "LOOKED_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(metrics_files, "_WAIT_SECONDS_MAX", 0.05)
+    read, goes_on, begun = metrics_access_module._users, threading.Event(), list[float]()
+
+    def hang(files: Any, path: str) -> Any:
+        if begun:
+            goes_on.wait(30)
+        begun.append(time.perf_counter())
+        return read(files, path)
+
+    monkeypatch.setattr(metrics_access_module, "_users", hang)
+
+    async def work(port: int, _: SharedServices) -> None:
+        try:
+            for _number in range(3):
+                assert b" 200 " in await ask(port, basic("prometheus", RIGHT))
+            assert len(begun) == 1
+        finally:
+            goes_on.set()
+
+    run(serving(MetricsSettings(login_file=login_file), work))
+
+
+def test_a_certificate_is_exchanged_while_the_endpoint_runs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_files, "LOOKED_EVERY_SECONDS", 0.0)
+    first, later = broker_certificate(), shared_authority().sign("/CN=later")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.write_bytes(first.certificate.read_bytes())
+    key.write_bytes(first.key.read_bytes())
+    client = ssl.create_default_context(cafile=str(shared_authority().certificate))
+    client.check_hostname = False
+
+    async def shown(port: int) -> bytes:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname="localhost")
+        found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return found
+
+    async def until_shown(port: int, wanted: bytes) -> None:
+        async with asyncio.timeout(10):
+            while await shown(port) != wanted:
+                pass
+
+    async def work(port: int, _: SharedServices) -> None:
+        before = await shown(port)
+        certificate.write_bytes(later.certificate.read_bytes())  # and the key is not the one of it yet
+        for _number in range(3):
+            assert await shown(port) == before
+        key.write_bytes(later.key.read_bytes())
+        await until_shown(port, ssl.PEM_cert_to_DER_cert(later.certificate.read_text()))
+
+    run(serving(MetricsSettings(tls_certificate=str(certificate), tls_key=str(key)), work))
 
 
 @pytest.mark.parametrize(
