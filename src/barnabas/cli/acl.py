@@ -21,6 +21,7 @@ from barnabas.cli.acl_words import (
     wanted_by_clients,
     word_of,
 )
+from barnabas.cli.completed_names import complete_principals
 from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, counted, print_json, print_table, say, shown
 from barnabas.security.acls import (
@@ -44,7 +45,13 @@ _operation_type = click.Choice(list(OPERATIONS), case_sensitive=False)
 def _filter_options(function: _Command) -> _Command:
     """Options that pick ACLs."""
     options = (
-        click.option("--principal", metavar="TYPE:NAME", callback=check_principal_name, help="Of this principal."),
+        click.option(
+            "--principal",
+            metavar="TYPE:NAME",
+            callback=check_principal_name,
+            shell_complete=complete_principals,
+            help="Of this principal.",
+        ),
         click.option("--host", metavar="ADDRESS", help="For this address; * is what holds for all."),
         click.option("--operation", type=_operation_type, help="About this operation."),
         click.option("--allow", "permission", flag_value="allow", help="Only what allows."),
@@ -93,6 +100,7 @@ def list_acls(resources: tuple[ResourcePattern, ...], bootstrap: str, as_json: b
     "--principal",
     "principals",
     metavar="TYPE:NAME",
+    shell_complete=complete_principals,
     multiple=True,
     required=True,
     callback=check_principal_name,
@@ -179,7 +187,7 @@ def remove(
 
 
 @command.command(name="check")
-@click.argument("principal", metavar="TYPE:NAME", callback=check_principal_name)
+@click.argument("principal", metavar="TYPE:NAME", callback=check_principal_name, shell_complete=complete_principals)
 @click.argument("operation", metavar="OPERATION", type=_operation_type)
 @click.argument("resource", metavar="RESOURCE", type=ResourceArgument())
 @click.option("--host", metavar="ADDRESS", help="From this address.  [default: one that no ACL names]")

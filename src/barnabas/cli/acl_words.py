@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from barnabas.cli.connection import complete_groups, complete_topics
+from barnabas.cli.completed_names import complete_groups, complete_topics, complete_transactional_ids, complete_users
 from barnabas.cli.output import Column, Mark, Marked
 from barnabas.security.acls import (
     CLUSTER_NAME,
@@ -36,6 +36,12 @@ KINDS: Final = {
     "user": ResourceType.USER,
 }
 FORMS: Final = "topic:NAME, group:NAME, transactional-id:NAME, token:ID, user:NAME or cluster"
+_COMPLETED: Final = {
+    "topic": complete_topics,
+    "group": complete_groups,
+    "transactional-id": complete_transactional_ids,
+    "user": complete_users,
+}
 _WORDS: Final = {kind: word for word, kind in KINDS.items()}
 _OF_KIND: Final = {
     ResourceType.TOPIC: (
@@ -84,10 +90,10 @@ class ResourceArgument(_ResourceType):
         return ResourcePattern(kind, name)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The types, and behind `topic:` and `group:` the names that there are."""
+        """The types, and behind `topic:` and the like the names that there are."""
         from click.shell_completion import CompletionItem
 
-        for word, complete in (("topic", complete_topics), ("group", complete_groups)):
+        for word, complete in _COMPLETED.items():
             prefix = f"{word}:"
             if incomplete.startswith(prefix):
                 found = complete(ctx, param, incomplete.removeprefix(prefix))

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from barnabas.cli.completed_files import complete_files
 from barnabas.cli.profiles import is_on_command_line, profile_of_command
 from barnabas.client.access import Access, access_of
 
@@ -27,6 +28,7 @@ command_config_option = click.option(
     envvar=COMMAND_CONFIG_VARIABLE,
     show_envvar=True,
     metavar="FILE",
+    shell_complete=complete_files,
     expose_value=False,
     callback=_note,
     help="Properties with security.protocol, ssl.* and sasl.*, for brokers with TLS or a login.",

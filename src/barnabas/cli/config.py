@@ -16,6 +16,8 @@ from barnabas.cli.config_resources import (
     Resource,
     ResourceArgument,
     check_names,
+    complete_configs,
+    complete_settings,
     read_configs,
     settable_configs,
     shown_value,
@@ -53,7 +55,7 @@ def command() -> None:
 
 @command.command(name="get")
 @_resource_argument
-@click.argument("keys", metavar="[KEY|PATTERN]...", nargs=-1)
+@click.argument("keys", metavar="[KEY|PATTERN]...", nargs=-1, shell_complete=complete_configs)
 @click.option("--all", "is_all", is_flag=True, help="Also what has its default.")
 @bootstrap_option
 @json_option
@@ -85,7 +87,7 @@ def get(resource: Resource, keys: tuple[str, ...], is_all: bool, bootstrap: str,
 
 @command.command(name="set")
 @_resource_argument
-@click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
+@click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True, shell_complete=complete_settings)
 @_dry_run_option
 @bootstrap_option
 @json_option
@@ -106,7 +108,7 @@ def set_configs(resource: Resource, pairs: tuple[str, ...], dry_run: bool, boots
 
 @command.command(name="unset")
 @_resource_argument
-@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_configs)
 @_dry_run_option
 @bootstrap_option
 @json_option

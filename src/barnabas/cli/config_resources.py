@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import CommandError, ExitStatus, complete_topics
+from barnabas.cli.completed_names import complete_brokers, complete_topics, completions, without_help
+from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.missing import missing_broker, missing_topics, nearest_hint
 from barnabas.cli.output import printable
 from barnabas.config.describing import ConfigSource
@@ -61,6 +62,7 @@ class Kind(enum.Enum):
     LOGGER = "logger"
 
 
+_COMPLETED = {Kind.TOPIC: complete_topics, Kind.BROKER: complete_brokers, Kind.LOGGER: complete_brokers}
 _OWN_SOURCES = {
     Kind.TOPIC: ConfigSource.DYNAMIC_TOPIC,
     Kind.BROKER: ConfigSource.DYNAMIC_BROKER,
@@ -128,15 +130,40 @@ class ResourceArgument(_ResourceType):
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The kinds, and behind `topic:` the names of topics."""
+        """The kinds, and behind `topic:` the names of topics, behind `broker:` and `logger:` ids of brokers."""
         from click.shell_completion import CompletionItem
 
-        prefix = f"{Kind.TOPIC.value}:"
-        if incomplete.startswith(prefix):
-            topics = complete_topics(ctx, param, incomplete.removeprefix(prefix))
-            return [CompletionItem(prefix + topic.value) for topic in topics]
-        forms = (prefix, "broker:", Kind.ALL_BROKERS.value, "logger:")
-        return [CompletionItem(form) for form in forms if form.startswith(incomplete)]
+        prefixes = {f"{kind.value}:": complete for kind, complete in _COMPLETED.items()}
+        forms = [CompletionItem(form) for form in (*prefixes, Kind.ALL_BROKERS.value) if form.startswith(incomplete)]
+        for prefix, complete in prefixes.items():
+            if incomplete.startswith(prefix):
+                found = complete(ctx, param, incomplete.removeprefix(prefix))
+                added = [CompletionItem(prefix + item.value, help=item.help) for item in found]
+                return [*added, *(form for form in forms if form.value != prefix)]
+        return forms
+
+
+def complete_configs(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For shells: names of the configs of the resource that the line names ahead of them."""
+    resource = context.params.get("resource")
+    if not isinstance(resource, Resource):
+        return []
+
+    async def names(client: Client) -> Iterable[str]:
+        from barnabas.client.admin import Admin
+
+        async with Admin(client) as admin:
+            return await settable_configs(client, admin, resource, await read_configs(client, admin, resource))
+
+    return completions(context, incomplete, without_help(names))
+
+
+def complete_settings(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """As `complete_configs`, with the sign behind which the value is."""
+    found = [] if "=" in incomplete else complete_configs(context, parameter, incomplete)
+    for item in found:
+        item.value += "="
+    return found
 
 
 async def read_configs(client: Client, admin: Admin, resource: Resource) -> dict[str, ConfigEntry]:

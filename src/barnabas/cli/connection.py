@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
-import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -29,8 +28,6 @@ from barnabas.cli.output import give_up_output, printable
 from barnabas.cli.profiles import is_on_command_line, profile_of_command, profile_option
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from barnabas.cli.command_config import Access
     from barnabas.client.client import Client
     from barnabas.kernel.host import Host
@@ -48,9 +45,7 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 """How long a broker may take to tell who is in the cluster."""
 API_TIMEOUT_MS: Final = 30_000
 """How long one call may take, its repetitions included."""
-COMPLETION_TIMEOUT_MS: Final = 1_000
 _TOO_LONG: Final = re.compile("a string of [0-9]+ bytes; at most [0-9]+ are allowed")
-_COMPLETIONS_MAX: Final = 200
 
 
 class ExitStatus(enum.IntEnum):
@@ -145,7 +140,7 @@ def run_on_host(
         await body(host)
 
     with exiting(interrupted=interrupted):
-        _run(on_host)
+        on_this_machine(on_host)
     sys.exit(ExitStatus.DONE)
 
 
@@ -169,7 +164,7 @@ def ask_cluster(
         async with _client(host, bootstrap) if access is None else _connected(host, bootstrap, access) as client:
             return await body(client)
 
-    return _run(on_host)
+    return on_this_machine(on_host)
 
 
 @contextlib.contextmanager
@@ -206,47 +201,8 @@ def report(error: Exception) -> ExitStatus | None:
     return None if found is None else found[1]
 
 
-def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of topics for the shell, where the cluster answers within a second."""
-
-    async def names(client: Client) -> list[str]:
-        from barnabas.client.admin import Admin
-
-        async with Admin(client) as admin:
-            return list(await admin.list_topics(COMPLETION_TIMEOUT_MS))
-
-    return _completions(context, incomplete, names)
-
-
-def complete_groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of groups for the shell, where the cluster answers within a second."""
-
-    async def names(client: Client) -> list[str]:
-        from barnabas.client.admin import Admin
-
-        async with Admin(client) as admin:
-            return [group.group_id for group in await admin.list_groups(timeout_ms=COMPLETION_TIMEOUT_MS)]
-
-    return _completions(context, incomplete, names)
-
-
-def complete_transactional_ids(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Transactional ids for the shell, where the cluster answers within a second."""
-
-    async def names(client: Client) -> list[str]:
-        from barnabas.client.transaction_admin import TransactionAdmin
-
-        async with TransactionAdmin(client) as admin:
-            found = await admin.list_transactions(timeout_ms=COMPLETION_TIMEOUT_MS)
-            return [each.transactional_id for each in found]
-
-    return _completions(context, incomplete, names)
-
-
-def _run(main: Callable[[RealHost], Coroutine[Any, Any, Result]]) -> Result:
-    """Runs on the machine's host."""
+def on_this_machine(main: Callable[[RealHost], Coroutine[Any, Any, Result]]) -> Result:
+    """What `main` returns on the machine's host. It raises what `main` raises."""
     load_loops()
 
     from barnabas.kernel.real_host import run
@@ -320,28 +276,6 @@ async def _connected(
         yield client
     finally:
         await client.close()
-
-
-def _completions(
-    context: click.Context, incomplete: str, names: Callable[[Client], Awaitable[list[str]]]
-) -> list[CompletionItem]:
-    """What of the names begins so; nothing where the cluster does not answer in time, whatever the reason."""
-    from click.shell_completion import CompletionItem
-
-    bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP_SERVER
-
-    async def on_host(host: RealHost) -> list[str]:
-        import asyncio
-
-        async with asyncio.timeout(COMPLETION_TIMEOUT_MS / 1_000), _client(host, with_ports(bootstrap)) as client:
-            return await names(client)
-
-    try:
-        found = _run(on_host)
-    except Exception:  # noqa: BLE001 - a shell that completes has no place for errors
-        return []
-    matching = sorted(name for name in found if name.startswith(incomplete) and printable(name) == name)
-    return [CompletionItem(name) for name in matching[:_COMPLETIONS_MAX]]
 
 
 def _unreachable(servers: tuple[str, ...], error: BaseException, option: str) -> str:

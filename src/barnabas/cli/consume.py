@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import (
-    ExitStatus,
-    bootstrap_option,
-    complete_groups,
-    complete_topics,
-    json_option,
-    load_loops,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_groups, complete_topics
+from barnabas.cli.connection import ExitStatus, bootstrap_option, json_option, load_loops, run_with_client
 from barnabas.cli.record_options import PositiveNumber, isolation_option
 from barnabas.cli.record_templates import TEMPLATE_HELP, parse_template
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.completed_files import complete_files
 from barnabas.cli.output import announce
 
 if TYPE_CHECKING:
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 
 
 @click.command(name="coordinator")
-@click.option("--data", "data_directory", required=True, metavar="DIR", help="Data directory; created if missing.")
+@click.option(
+    "--data",
+    "data_directory",
+    required=True,
+    metavar="DIR",
+    shell_complete=complete_files,
+    help="Data directory; created if missing.",
+)
 @click.option("--port", default=2181, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free port.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--tick-time", "tick_time_ms", default=2000, show_default=True, help="ZooKeeper's tickTime, in ms.")

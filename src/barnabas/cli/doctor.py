@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from barnabas.cli.completed_files import complete_files
 from barnabas.cli.connection import (
     CommandError,
     ExitStatus,
@@ -26,8 +27,21 @@ _MARKS: Final = {"critical": Mark.BAD, "warning": Mark.WARNING, "note": Mark.FAI
 
 @click.command(name="doctor")
 @click.option("--local", is_flag=True, help="Look at this machine only, and at no cluster.")
-@click.option("--file", "properties", metavar="FILE", help="The server.properties of a broker of this machine.")
-@click.option("--data", "directories", metavar="DIR", multiple=True, help="A data directory of this machine.")
+@click.option(
+    "--file",
+    "properties",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The server.properties of a broker of this machine.",
+)
+@click.option(
+    "--data",
+    "directories",
+    metavar="DIR",
+    shell_complete=complete_files,
+    multiple=True,
+    help="A data directory of this machine.",
+)
 @click.option("--all", "shows_all", is_flag=True, help="Show also what is as it should be.")
 @bootstrap_option
 @json_option

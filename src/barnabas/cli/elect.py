@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    ask_cluster,
-    bootstrap_option,
-    complete_topics,
-    exiting,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import CommandError, ask_cluster, bootstrap_option, exiting, json_option, run_with_client
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say
 
 if TYPE_CHECKING:

@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.command_config import seen_by_command
-from barnabas.cli.connection import (
-    bootstrap_option,
-    complete_groups,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_groups
+from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.group_states import find_group, is_told_no_members
 from barnabas.cli.later_commands import LaterCommands
 from barnabas.cli.missing import missing_groups

@@ -6,16 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    ExitStatus,
-    bootstrap_option,
-    complete_groups,
-    complete_topics,
-    json_option,
-    report,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_groups, complete_topics
+from barnabas.cli.connection import CommandError, ExitStatus, bootstrap_option, json_option, report, run_with_client
 from barnabas.cli.missing import missing_groups
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, shown
 

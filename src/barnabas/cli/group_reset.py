@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    bootstrap_option,
-    complete_groups,
-    complete_topics,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_files import complete_files
+from barnabas.cli.completed_names import complete_groups, complete_topics
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, shown
 
 if TYPE_CHECKING:
@@ -85,6 +80,7 @@ class Move:
     "--from-file",
     "file",
     metavar="FILE",
+    shell_complete=complete_files,
     help="Offsets of single partitions: lines of TOPIC,PARTITION,OFFSET, or what --json has printed; - is standard "
     "input.",
 )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, run_with_client
+from barnabas.cli.completed_names import complete_brokers, complete_topics
+from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, Mark, Marked, print_json, print_table, say, size
 
 if TYPE_CHECKING:
@@ -37,7 +38,15 @@ def command() -> None:
 
 @command.command(name="describe")
 @click.argument("topics", metavar="[TOPIC[:0,2-4]]...", nargs=-1, shell_complete=complete_topics)
-@click.option("--broker", "node_ids", multiple=True, type=int, metavar="ID", help="Only of this broker; repeatable.")
+@click.option(
+    "--broker",
+    "node_ids",
+    multiple=True,
+    type=int,
+    metavar="ID",
+    shell_complete=complete_brokers,
+    help="Only of this broker; repeatable.",
+)
 @bootstrap_option
 @json_option
 def describe(topics: tuple[str, ...], node_ids: tuple[int, ...], bootstrap: str, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _INTERRUPTED = 130
+_COMPLETE_VARIABLE = "_BARNABAS_COMPLETE"
+"""Has a value where a shell asks for completions."""
 
 # Name, module, and the line that `--help` shows without importing the module.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -132,6 +135,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are needed. Each module calls its command `command`."""
+
+    def main(self, *arguments: Any, **others: Any) -> Any:
+        """As click does; a shell that completes gets its answer by our scripts."""
+        if _COMPLETE_VARIABLE in os.environ:
+            from barnabas.cli.shells import begin_completion
+
+            begin_completion()
+        return super().main(*arguments, **others)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return sorted(COMMANDS)

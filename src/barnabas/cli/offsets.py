@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, run_with_client
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, print_json, print_table
 
 if TYPE_CHECKING:

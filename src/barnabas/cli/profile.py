@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from barnabas.cli.completed_files import complete_files
 from barnabas.cli.connection import CommandError, ExitStatus, exiting, json_option, with_ports
 from barnabas.cli.output import Column, print_json, print_table, say, shown
 from barnabas.cli.profiles import (
@@ -51,7 +52,9 @@ def list_profiles(as_json: bool) -> None:
 @command.command(name="set")
 @click.argument("name", shell_complete=complete_profiles)
 @click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST[:PORT][,...]", required=True, help="Its brokers.")
-@click.option("--command-config", metavar="FILE", help="How to log in there: a file of properties.")
+@click.option(
+    "--command-config", metavar="FILE", shell_complete=complete_files, help="How to log in there: a file of properties."
+)
 def set_profile(name: str, bootstrap: str, command_config: str | None) -> None:
     """Keep a cluster under a name; replaces what it was before. The file is written anew, without its comments."""
     with exiting():

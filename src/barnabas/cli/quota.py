@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from barnabas.cli.completed_names import complete_users
 from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, print_json, print_table, say
 
@@ -27,6 +28,7 @@ _COLUMNS: Final = (
 )
 _KINDS: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
 """The types of the protocol, as JSON has them."""
+_COMPLETED: Final = {"user": complete_users}
 Entity = dict[str, str | None]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -38,7 +40,9 @@ def _entity_options(function: _Command) -> _Command:
         function = click.option(
             f"--default-{kind}", f"default_{name}", is_flag=True, help=f"Every {what} without a quota of its own."
         )(function)
-        function = click.option(f"--{kind}", name, metavar="NAME", help=f"This {what}.")(function)
+        function = click.option(
+            f"--{kind}", name, metavar="NAME", shell_complete=_COMPLETED.get(kind), help=f"This {what}."
+        )(function)
     return function
 
 

@@ -9,14 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    ExitStatus,
-    bootstrap_option,
-    complete_topics,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_files import complete_files
+from barnabas.cli.completed_names import complete_brokers, complete_topics
+from barnabas.cli.connection import CommandError, ExitStatus, bootstrap_option, json_option, run_with_client
 from barnabas.cli.measuring import measured_option
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
 from barnabas.cli.profiles import is_on_command_line
@@ -75,8 +70,22 @@ def command() -> None:
 
 
 @command.command(name="plan")
-@click.option("--drain", multiple=True, type=int, metavar="ID", help="Leave nothing on this broker; repeatable.")
-@click.option("--onto", multiple=True, type=int, metavar="ID", help="Give this broker its share; repeatable.")
+@click.option(
+    "--drain",
+    multiple=True,
+    type=int,
+    metavar="ID",
+    shell_complete=complete_brokers,
+    help="Leave nothing on this broker; repeatable.",
+)
+@click.option(
+    "--onto",
+    multiple=True,
+    type=int,
+    metavar="ID",
+    shell_complete=complete_brokers,
+    help="Give this broker its share; repeatable.",
+)
 @click.option(
     "--topic", "topics", multiple=True, metavar="TOPIC", shell_complete=complete_topics, help="Only this; repeatable."
 )
@@ -86,6 +95,7 @@ def command() -> None:
     "--from-stats",
     "statistics",
     metavar="FILE",
+    shell_complete=complete_files,
     help="Take sizes and what is written from what `topic stats --json` has printed, in place of measuring.",
 )
 @click.option(
@@ -96,7 +106,9 @@ def command() -> None:
     metavar="PERCENT",
     help="Brokers that differ by less are even.",
 )
-@click.option("--save", metavar="FILE", help="Write the plan into a new file, for execute.")
+@click.option(
+    "--save", metavar="FILE", shell_complete=complete_files, help="Write the plan into a new file, for execute."
+)
 @bootstrap_option
 @json_option
 def plan(
@@ -168,7 +180,7 @@ def plan(
 
 
 @command.command(name="execute")
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=complete_files)
 @click.option(
     "--throttle", type=SizeOption(), metavar="SIZE", help="Copy at most so many bytes a second at each broker."
 )
@@ -181,7 +193,10 @@ def plan(
 @click.option("--additional", is_flag=True, help="Also while other partitions are being moved.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for its end.")
 @click.option(
-    "--save-current", metavar="FILE", help="Write where the partitions are now into a new file: the way back."
+    "--save-current",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Write where the partitions are now into a new file: the way back.",
 )
 @bootstrap_option
 @json_option
@@ -243,7 +258,7 @@ def execute(
 
 
 @command.command(name="status")
-@click.argument("file", metavar="[FILE]", required=False)
+@click.argument("file", metavar="[FILE]", required=False, shell_complete=complete_files)
 @bootstrap_option
 @json_option
 def status(file: str | None, bootstrap: str, as_json: bool) -> None:
@@ -274,7 +289,13 @@ def status(file: str | None, bootstrap: str, as_json: bool) -> None:
 
 @command.command(name="cancel")
 @click.argument("topics", metavar="[TOPIC[:0,2-4]]...", nargs=-1, shell_complete=complete_topics)
-@click.option("--from-file", "file", metavar="FILE", help="The partitions of a file, as execute takes it.")
+@click.option(
+    "--from-file",
+    "file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="The partitions of a file, as execute takes it.",
+)
 @click.option("--all", "is_all", is_flag=True, help="All that are being moved.")
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
 @bootstrap_option

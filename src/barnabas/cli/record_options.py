@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from barnabas.cli.completed_files import complete_files
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -77,7 +79,11 @@ def target_options(target: str, configs_help: str) -> Callable[[_Command], _Comm
 
 
 state_option = click.option(
-    "--state", "state_file", metavar="FILE", help="Keeps in this file how far it is, and goes on from there."
+    "--state",
+    "state_file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Keeps in this file how far it is, and goes on from there.",
 )
 """Gives a command the parameter `state_file`."""
 

@@ -8,13 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    bootstrap_option,
-    complete_topics,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_files import complete_files
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say
 
 if TYPE_CHECKING:
@@ -74,6 +70,7 @@ def command() -> None:
     "--from-file",
     "file",
     metavar="FILE",
+    shell_complete=complete_files,
     help="An offset for each partition, -1 for its end: the JSON of kafka-delete-records, or lines of "
     "TOPIC,PARTITION,OFFSET; - is standard input.",
 )

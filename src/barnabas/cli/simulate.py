@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.completed_files import complete_files
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -66,7 +68,13 @@ _PLANS = (
     show_default=True,
     help="Which faults to inject, and what they may lose: docs/simulation.md describes each plan.",
 )
-@click.option("--logs", "logs_directory", metavar="DIR", help="Write the brokers' logs there, one file each.")
+@click.option(
+    "--logs",
+    "logs_directory",
+    metavar="DIR",
+    shell_complete=complete_files,
+    help="Write the brokers' logs there, one file each.",
+)
 def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None:
     """Run three brokers (moves: six) and the coordinator, as they are, in virtual time, with users and faults.
 

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    bootstrap_option,
-    complete_topics,
-    json_option,
-    report,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, report, run_with_client
 from barnabas.cli.later_commands import LaterCommands
 from barnabas.cli.missing import missing_topics, say_no_topics
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, shown

@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.connection import (
-    CommandError,
-    bootstrap_option,
-    complete_topics,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
 from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import counted, print_json, printable, say, shown
 

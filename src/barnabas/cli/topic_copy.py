@@ -6,15 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import (
-    ExitStatus,
-    bootstrap_option,
-    client_at,
-    complete_topics,
-    json_option,
-    run_with_client,
-    with_ports,
-)
+from barnabas.cli.completed_files import complete_files
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import ExitStatus, bootstrap_option, client_at, json_option, run_with_client, with_ports
 from barnabas.cli.record_options import (
     check_target,
     compression_option,
@@ -38,7 +32,12 @@ if TYPE_CHECKING:
     metavar="HOST[:PORT][,...]",
     help="Some brokers of the cluster with TARGET.  [default: the same cluster]",
 )
-@click.option("--to-command-config", metavar="FILE", help="How to log in there; as --command-config.")
+@click.option(
+    "--to-command-config",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="How to log in there; as --command-config.",
+)
 @click.option("--from", "first", metavar="PLACE", default="earliest", show_default=True, help="Where to begin.")
 @click.option(
     "--until",

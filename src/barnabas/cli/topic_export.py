@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, run_with_client
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.record_options import compression_option, isolation_option
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, complete_topics, exiting, json_option, run_with_client
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import bootstrap_option, exiting, json_option, run_with_client
 from barnabas.cli.record_options import check_target, compression_option, rate_option, state_option, target_options
 
 if TYPE_CHECKING:

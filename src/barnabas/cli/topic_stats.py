@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.connection import bootstrap_option, complete_topics, json_option, run_with_client
+from barnabas.cli.completed_names import complete_topics
+from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.measuring import measured_option
 
 if TYPE_CHECKING:

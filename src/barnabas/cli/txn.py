@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from barnabas.cli.command_config import seen_by_command
-from barnabas.cli.connection import (
-    CommandError,
-    ExitStatus,
-    bootstrap_option,
-    complete_topics,
-    complete_transactional_ids,
-    json_option,
-    run_with_client,
-)
+from barnabas.cli.completed_names import complete_brokers, complete_topics, complete_transactional_ids
+from barnabas.cli.connection import CommandError, ExitStatus, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, Mark, Marked, counted, print_json, print_table, say, shown
 
 if TYPE_CHECKING:
@@ -153,7 +146,13 @@ def describe(ids: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 
 @command.command(name="producers")
 @click.argument("topics", metavar="TOPIC[:0,2-4]...", nargs=-1, required=True, shell_complete=complete_topics)
-@click.option("--broker", "broker_id", type=click.IntRange(min=0), help="Ask this broker instead of the leaders.")
+@click.option(
+    "--broker",
+    "broker_id",
+    type=click.IntRange(min=0),
+    shell_complete=complete_brokers,
+    help="Ask this broker instead of the leaders.",
+)
 @bootstrap_option
 @json_option
 def producers(topics: tuple[str, ...], broker_id: int | None, bootstrap: str, as_json: bool) -> None:
@@ -182,7 +181,13 @@ def producers(topics: tuple[str, ...], broker_id: int | None, bootstrap: str, as
 
 @command.command(name="find-hanging")
 @click.argument("topics", metavar="[TOPIC[:0,2-4]]...", nargs=-1, shell_complete=complete_topics)
-@click.option("--broker", "broker_id", type=click.IntRange(min=0), help="Look at the replicas on this broker.")
+@click.option(
+    "--broker",
+    "broker_id",
+    type=click.IntRange(min=0),
+    shell_complete=complete_brokers,
+    help="Look at the replicas on this broker.",
+)
 @click.option(
     "--older-than",
     metavar="DURATION",

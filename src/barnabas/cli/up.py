@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.completed_files import complete_files
 from barnabas.cli.console import DEFAULT_HTTP_PORT
 from barnabas.cli.output import announce
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     default="barnabas-data",
     show_default=True,
     metavar="DIR",
+    shell_complete=complete_files,
     help="Directory for all data and logs.",
 )
 @click.option(

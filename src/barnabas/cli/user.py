@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
+from barnabas.cli.completed_files import complete_files
+from barnabas.cli.completed_names import complete_users
 from barnabas.cli.connection import CommandError, ExitStatus, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, print_json, print_table, say, shown
 
@@ -46,7 +48,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.argument("names", metavar="[USER]...", nargs=-1)
+@click.argument("names", metavar="[USER]...", nargs=-1, shell_complete=complete_users)
 @bootstrap_option
 @json_option
 def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
@@ -66,7 +68,7 @@ def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
 
 
 @command.command(name="set")
-@click.argument("name", metavar="USER")
+@click.argument("name", metavar="USER", shell_complete=complete_users)
 @_mechanism_option
 @click.option(
     "--iterations",
@@ -75,7 +77,12 @@ def list_users(names: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     show_default=True,
     help="How often the password is hashed: more make a stolen hash harder to guess, and each login slower.",
 )
-@click.option("--password-file", metavar="FILE", help="It is the first line of this file; - is standard input.")
+@click.option(
+    "--password-file",
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="It is the first line of this file; - is standard input.",
+)
 @click.option(
     "--password",
     metavar="TEXT",
@@ -118,7 +125,7 @@ def set_user(
 
 
 @command.command(name="delete")
-@click.argument("name", metavar="USER")
+@click.argument("name", metavar="USER", shell_complete=complete_users)
 @_mechanism_option
 @click.option("--if-exists", is_flag=True, help="Do not fail if there is no such user.")
 @bootstrap_option

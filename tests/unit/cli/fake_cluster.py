@@ -394,6 +394,8 @@ class _Metadata:
 
     async def update(self) -> None: ...
 
+    async def asked_for(self, _topics: Iterable[str], _retry: object) -> None: ...
+
 
 @contextlib.contextmanager
 def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -410,6 +412,7 @@ def fake_cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
             fake=fake,
             cluster=fake.cluster,
             metadata=_Metadata(),
+            retry=lambda *_: SimpleNamespace(left_ms=1_000.0),
             host=SimpleNamespace(clock=clock, loop=SimpleNamespace(time=lambda: fake.seconds)),
             timers=SimpleNamespace(sleep=sleep),
         )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 
 import click
 import pytest
-from click.shell_completion import CompletionItem
 from click.testing import CliRunner
 
 from barnabas.cli import connection
@@ -16,13 +14,10 @@ from barnabas.cli.connection import (
     CommandError,
     ExitStatus,
     bootstrap_option,
-    complete_groups,
-    complete_topics,
     exiting,
     run_with_client,
     with_ports,
 )
-from barnabas.client.admin import GroupListing
 from barnabas.client.client import Client
 from barnabas.client.errors import ClientTimeoutError, NoBrokerError
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError, UnsupportedVersionError
@@ -30,7 +25,6 @@ from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataRequest
 from barnabas.wire.primitives import EncodeError, ProtocolError
-from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
 
 
 def ended(error: BaseException | None, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> tuple[int, str]:
@@ -189,30 +183,6 @@ def test_nobody_at_the_address_is_told_with_what_to_do(monkeypatch: pytest.Monke
     assert line.endswith(
         "start one with `barnabas up`, or name others with --bootstrap-server or BARNABAS_BOOTSTRAP_SERVERS"
     )
-
-
-Completing = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-def completed(complete: Completing, incomplete: str) -> list[str]:
-    parameter = click.Argument(["names"])
-    return [str(item.value) for item in complete(click.Context(click.Command("x")), parameter, incomplete)]
-
-
-def test_shells_complete_topics_and_groups(cluster: FakeCluster) -> None:
-    cluster.add(*(topic(name, partition(1)) for name in ("flights", "airlines", "flaps")))
-    cluster.listings = [GroupListing(name, "consumer", "Stable", "classic", 1) for name in ("readers", "a\nb", "r2")]
-    assert completed(complete_topics, "fl") == ["flaps", "flights"]
-    assert completed(complete_groups, "") == ["r2", "readers"]
-
-
-@pytest.mark.parametrize("complete", [complete_topics, complete_groups])
-def test_a_shell_gets_no_error_where_the_cluster_does_not_answer(
-    cluster: FakeCluster, complete: Completing, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster.error = NoBrokerError("nobody is there")
-    assert completed(complete, "") == []
-    assert capsys.readouterr() == ("", "")
 
 
 def test_the_client_is_not_loaded_by_the_modules_of_commands() -> None:
