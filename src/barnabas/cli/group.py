@@ -271,13 +271,11 @@ async def _end_offsets(
 
     if not partitions:
         return {}
-    client.metadata.use(*{partition.topic for partition in partitions})
-    await client.metadata.update()
-    led = dict.fromkeys(
-        [partition for partition in partitions if client.cluster.leader(partition) is not None], LATEST_TIMESTAMP
-    )
+    retry = client.retry("looking up offsets", _END_OFFSETS_TIMEOUT_MS)
     try:
-        found = await admin.list_offsets(led, _END_OFFSETS_TIMEOUT_MS)
+        await client.metadata.asked_for({partition.topic for partition in partitions}, retry)
+        led = [partition for partition in partitions if client.cluster.leader(partition) is not None]
+        found = await admin.list_offsets(dict.fromkeys(led, LATEST_TIMESTAMP), retry.left_ms)
     except ClientTimeoutError as error:
         say(f"The end offsets of the partitions are unknown: {error}")
         return {}

@@ -218,7 +218,6 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
         self, offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """Deletes the records below each offset (-1: below the high watermark); returns the new low watermarks."""
-        self._client.metadata.use(*{partition.topic for partition in offsets})
         left = dict(offsets)
         found: dict[TopicPartition, int] = {}
 
@@ -228,7 +227,7 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
                 del left[partition]
             return found
 
-        return await self._client.repeat("deleting records", attempt, timeout_ms)
+        return await self._at_leaders("deleting records", {each.topic for each in left}, attempt, timeout_ms)
 
     async def describe_log_dirs(self, node_id: int, timeout_ms: float | None = None) -> Any:
         """The log directories of a broker: the results of DescribeLogDirs as they are."""

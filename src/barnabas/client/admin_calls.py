@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.own_lane import OwnLane
@@ -55,6 +55,20 @@ class AdminCalls(OwnLane):
             return response
 
         return await self._client.repeat(what, attempt, timeout_ms, final=_MISSING)
+
+    async def _at_leaders(
+        self,
+        what: str,
+        topics: Collection[str],
+        attempt: Callable[[float], Awaitable[Result]],
+        timeout_ms: float | None,
+    ) -> Result:
+        """As `Client.repeat`, of what leaders of partitions of these topics are asked: a client that has just begun
+        learns first who they are, since the first attempt would fail, and be followed by a pause.
+        """
+        retry = self._client.retry(what, timeout_ms)
+        await self._client.metadata.asked_for(topics, retry)
+        return await self._client.repeat(what, attempt, retry.left_ms)
 
     async def _at_coordinator(
         self,

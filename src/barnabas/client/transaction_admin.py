@@ -129,7 +129,6 @@ class TransactionAdmin(AdminCalls):
         self, partitions: Collection[TopicPartition], node_id: int | None = None, timeout_ms: float | None = None
     ) -> dict[TopicPartition, list[PartitionProducer]]:
         """The producers that the leaders of partitions remember, or the replicas on one broker, by id."""
-        self._client.metadata.use(*{partition.topic for partition in partitions})
         found: dict[TopicPartition, list[PartitionProducer]] = {}
 
         async def attempt(attempt_ms: float) -> dict[TopicPartition, list[PartitionProducer]]:
@@ -143,7 +142,8 @@ class TransactionAdmin(AdminCalls):
                     await self._producers_at(node, some[first : first + _AT_A_TIME], found, attempt_ms)
             return found
 
-        return await self._client.repeat("describing producers", attempt, timeout_ms)
+        topics = {partition.topic for partition in partitions}
+        return await self._at_leaders("describing producers", topics, attempt, timeout_ms)
 
     async def abort_in_partition(
         self, partition: TopicPartition, producer: PartitionProducer, timeout_ms: float | None = None
@@ -151,7 +151,6 @@ class TransactionAdmin(AdminCalls):
         """Writes into one partition that a producer's transaction is aborted, whatever its coordinator knows of it: for
         a transaction that hangs.
         """
-        self._client.metadata.use(partition.topic)
         marker = messages.WriteTxnMarkersRequest.WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -173,7 +172,7 @@ class TransactionAdmin(AdminCalls):
                     for answer in topic.partitions:
                         raise_for_code(answer.error_code, f"aborting in {partition}")
 
-        await self._client.repeat("aborting a transaction", attempt, timeout_ms)
+        await self._at_leaders("aborting a transaction", {partition.topic}, attempt, timeout_ms)
 
     # Inside.
 

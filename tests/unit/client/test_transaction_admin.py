@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from barnabas.client.admin import Admin
 from barnabas.client.transaction_admin import PartitionProducer, TransactionAdmin
 from barnabas.kernel.host import Host
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import (
+    DeleteRecordsResponse,
     DescribeProducersResponse,
     DescribeTransactionsResponse,
     FindCoordinatorResponse,
@@ -17,7 +19,7 @@ from barnabas.wire.messages import (
     WriteTxnMarkersResponse,
 )
 from barnabas.wire.topics import TopicPartition
-from tests.unit.client.scripted_client import ScriptedClient, simulated
+from tests.unit.client.scripted_client import ScriptedClient, cluster_of, simulated
 
 T0 = TopicPartition("t", 0)
 
@@ -130,3 +132,40 @@ def test_producers_come_by_partition_in_order() -> None:
         assert [(each.producer_id, each.transaction_offset) for each in found[T0]] == [(2, None), (9, 4)]
 
     asking([response], main)
+
+
+def test_a_client_that_has_just_begun_learns_the_leaders_before_it_asks_them() -> None:
+    deleted = DeleteRecordsResponse.DeleteRecordsPartitionResult(partition_index=0, low_watermark=2)
+    answers = {
+        "DescribeProducersRequest": DescribeProducersResponse(),
+        "DeleteRecordsRequest": DeleteRecordsResponse(
+            topics=[DeleteRecordsResponse.DeleteRecordsTopicResult(name="t", partitions=[deleted])]
+        ),
+        "WriteTxnMarkersRequest": WriteTxnMarkersResponse(),
+    }
+
+    async def answer(request: Any, _lane: Any) -> Any:
+        return answers[type(request).__name__]
+
+    async def ask(host: Host, call: Any) -> tuple[int, float]:
+        """How many requests that takes, and how many seconds."""
+        client = ScriptedClient(host, answer, {})
+
+        async def update() -> None:
+            client.metadata.cluster = cluster_of({"t": 1})
+
+        client.metadata.update = update  # type: ignore[method-assign]
+        began = host.loop.time()
+        async with Admin(client) as admin, TransactionAdmin(client) as transactions:
+            await call(admin, transactions)
+        took = len(client.asked), host.loop.time() - began
+        await client.close()
+        return took
+
+    async def main(host: Host) -> None:
+        producer = PartitionProducer(1, 0, 0, 0, 0, 0)
+        assert await ask(host, lambda admin, _: admin.delete_records({T0: 2})) == (1, 0.0)
+        assert await ask(host, lambda _, transactions: transactions.describe_producers([T0])) == (1, 0.0)
+        assert await ask(host, lambda _, transactions: transactions.abort_in_partition(T0, producer)) == (1, 0.0)
+
+    simulated(main)
