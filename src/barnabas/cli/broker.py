@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.real_service import ServiceManager
     from barnabas.kernel.real_traces import RealTraces
     from barnabas.server.broker import Broker
+    from barnabas.testing.real_process_faults import ProcessFaults
 
 # Several of the largest requests and responses that are usual.
 _KEPT_MEMORY_BYTES = 32 * 1024 * 1024
@@ -39,6 +40,7 @@ _PROGRESS_EVERY_SECONDS = 1.0
 @click.option("--json", "as_json", is_flag=True, help="Print that it is ready, or why it ended, as a line of JSON.")
 @click.option("--progress", "says_progress", is_flag=True, hidden=True)
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
+@click.option("--faults", "faults_from", type=int, hidden=True)
 def command(
     file: str,
     overrides: tuple[str, ...],
@@ -46,6 +48,7 @@ def command(
     as_json: bool,
     says_progress: bool,
     stop_with_parent: bool,
+    faults_from: int | None,
 ) -> None:
     """Run one broker. FILE is a server.properties, as Kafka's brokers read it in ZooKeeper mode.
 
@@ -80,11 +83,21 @@ def command(
     raise_open_files_limit()
     # The name is what this broker tells others of itself where advertised.listeners has none.
     name = socket.gethostname()
-    sys.exit(run(lambda host: _serve(host, config, as_json, says_progress, stop_with_parent), name=name))
+    if faults_from is None:
+        sys.exit(run(lambda host: _serve(host, config, as_json, says_progress, stop_with_parent), name=name))
+    from barnabas.testing.real_process_faults import ProcessFaults
+
+    faults = ProcessFaults(faults_from)
+    sys.exit(faults.run(lambda host: _serve(host, config, as_json, says_progress, stop_with_parent, faults), name))
 
 
 async def _serve(
-    host: RealHost, config: BrokerConfig, as_json: bool, says_progress: bool, stop_with_parent: bool
+    host: RealHost,
+    config: BrokerConfig,
+    as_json: bool,
+    says_progress: bool,
+    stop_with_parent: bool,
+    faults: ProcessFaults | None = None,
 ) -> int:
     """Serves until a signal or a failure; the exit status."""
     import asyncio
@@ -116,6 +129,8 @@ async def _serve(
         process=process_text,
         traces=traces,
     )
+    if faults is not None:
+        faults.of_broker(broker)
     if traces is not None:
         traces.register(broker.metrics)
         traces.start()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.real_collector import CollectorPolicy
     from barnabas.kernel.real_host import RealHost
     from barnabas.kernel.real_service import ServiceManager
+    from barnabas.testing.real_process_faults import ProcessFaults
 
 
 @click.command(name="coordinator")
@@ -69,12 +70,14 @@ if TYPE_CHECKING:
 @click.option("--verbose", is_flag=True, help="Log what happens, not only what is wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print that it is ready, or why it ended, as a line of JSON.")
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
+@click.option("--faults", "faults_from", type=int, hidden=True)
 def command(
     login_file: str | None,
     tls_config: str | None,
     verbose: bool,
     as_json: bool,
     stop_with_parent: bool,
+    faults_from: int | None,
     **settings: object,
 ) -> None:
     """Run the embedded coordinator, a ZooKeeper-compatible server.
@@ -105,10 +108,21 @@ def command(
     )
     rest_while_importing()
     raise_open_files_limit()
-    sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name="coordinator"))
+    if faults_from is None:
+        sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name="coordinator"))
+    from barnabas.testing.real_process_faults import ProcessFaults
+
+    faults = ProcessFaults(faults_from)
+    sys.exit(faults.run(lambda host: _serve(host, config, as_json, stop_with_parent, faults), "coordinator"))
 
 
-async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_with_parent: bool) -> int:
+async def _serve(
+    host: RealHost,
+    config: CoordinatorConfig,
+    as_json: bool,
+    stop_with_parent: bool,
+    faults: ProcessFaults | None = None,
+) -> int:
     """Serves until a signal or a failure; the exit status."""
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.coordination.embedded.turn_names import coordinator_turn_names
@@ -119,6 +133,8 @@ async def _serve(host: RealHost, config: CoordinatorConfig, as_json: bool, stop_
     from barnabas.kernel.real_turn_watch import TurnWatch
 
     coordinator = EmbeddedCoordinator(host, config)
+    if faults is not None:
+        faults.of_coordinator(coordinator, host.loop)
     stop = stop_on_signals(host.loop)
     if stop_with_parent:
         stop_at_end_of_input(host.loop, stop)

@@ -132,14 +132,17 @@ class Supervisor:
         *,
         on_event: Callable[[SupervisorEvent], object] = lambda _event: None,
         restarts: bool = False,
+        gives: Callable[[str], tuple[list[str], list[int]]] = lambda _name: ([], []),
     ) -> None:
         """`on_event` is told what happens unasked. With `restarts`, a process that ended so is started again, after a
-        pause that grows while its lives are short.
+        pause that grows while its lives are short. `gives` has further arguments of a process, by its name, and the
+        descriptors that stay open in it.
         """
         self._host = host
         self._plan = plan = plan.at(os.getcwd())
         self._on_event = on_event
         self._restarts = restarts
+        self._gives = gives
         output = f"{plan.coordinator_directory}/output.log"
         self._coordinator = _Member(_COORDINATOR, output, output, self._start_coordinator)
         self._brokers = {broker_id: self._broker(broker_id) for broker_id in plan.broker_ids}
@@ -436,11 +439,12 @@ class Supervisor:
             if files.size(output) > OUTPUT_BYTES_MAX:
                 files.truncate(output, 0)
             member.output_begins_at = files.size(output)
+            further, descriptors = self._gives(member.name)
             program = await start_program(
                 self._host.loop,
-                [*COMMAND, *arguments],
+                [*COMMAND, *arguments, *further],
                 errors_to=output,
-                keeps=() if self._lock is None else (self._lock,),
+                keeps=descriptors if self._lock is None else (*descriptors, self._lock),
                 environment=self._environment,
             )
         finally:

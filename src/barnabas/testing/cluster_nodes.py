@@ -10,9 +10,6 @@ from typing import Final
 
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
-from barnabas.coordination.embedded.tree import ZnodeTree
-from barnabas.coordination.layout.brokers import broker_id_path
-from barnabas.coordination.protocol import STAT
 from barnabas.kernel.host import Host
 from barnabas.server.broker import Broker
 from barnabas.server.cluster_plan import ClusterPlan
@@ -22,6 +19,7 @@ from barnabas.server.property_files import properties_text
 from barnabas.testing.real_node import Node, NodeError
 from barnabas.testing.real_ports import KeptPort
 from barnabas.testing.request_faults import RequestFault, RequestFaults
+from barnabas.testing.session_faults import epochs_seen_by, expire_session, present_epoch
 from barnabas.wire.api_keys import ApiKey
 
 START_SECONDS_MAX: Final = 60.0
@@ -162,15 +160,8 @@ class NodeCluster:
         coordinator = self._coordinator
         if coordinator is None:
             raise NodeError("the cluster does not run")
-        engine = coordinator.until_started(START_SECONDS_MAX).engine
-        path = broker_id_path(broker_id)
-
-        def expire() -> bool:
-            found = [session for session, paths in engine.tree.ephemerals.items() if path in paths]
-            ended = [engine.expire_session(session) for session in found]
-            return any(ended)
-
-        if not coordinator.call(expire):
+        embedded: EmbeddedCoordinator = coordinator.until_started(START_SECONDS_MAX)
+        if not coordinator.call(expire_session, embedded, broker_id):
             raise NodeError(f"broker {broker_id} has no session")
 
     def is_known(self) -> bool:
@@ -178,10 +169,10 @@ class NodeCluster:
         running = {broker_id: member for broker_id, member in self._members.items() if member.node.is_running}
         seen: Mapping[int, int] = {}
         for member in running.values():
-            seen = seen or member.node.call(_epochs_seen_by, member.broker)
-        coordinator = self._node(COORDINATOR)
-        tree = coordinator.until_started(START_SECONDS_MAX).engine.tree
-        present = coordinator.call(lambda: {broker_id: _epoch_in(tree, broker_id) for broker_id in running})
+            seen = seen or member.node.call(epochs_seen_by, member.broker)
+        node = self._node(COORDINATOR)
+        coordinator: EmbeddedCoordinator = node.until_started(START_SECONDS_MAX)
+        present = node.call(lambda: {broker_id: present_epoch(coordinator, broker_id) for broker_id in running})
         return all(epoch is not None and epoch == seen.get(broker_id) for broker_id, epoch in present.items())
 
     # Several.
@@ -283,16 +274,3 @@ class NodeCluster:
         finally:
             if not self.is_running(broker_id):
                 member.kept_port = KeptPort(self._plan.host, member.port)
-
-
-def _epochs_seen_by(broker: Broker) -> dict[int, int]:
-    """The epochs of the brokers that a controller knows, by id; none of a broker that is not the controller."""
-    term = broker.components.controller.term
-    live = {} if term is None else term.context.live_or_shutting_down_brokers
-    return {broker_id: known.epoch for broker_id, known in live.items()}
-
-
-def _epoch_in(tree: ZnodeTree, broker_id: int) -> int | None:
-    """The epoch that the session of a broker has given it; None where it has no session."""
-    znode = tree.find(broker_id_path(broker_id))
-    return None if znode is None else int(STAT.unpack(znode[1])[0])

@@ -1,33 +1,47 @@
-"""A cluster of processes: what `barnabas up` runs, watched by its supervisor, with faults that signals make."""
+"""A cluster of processes: what `barnabas up` runs, watched by its supervisor, with faults by signals and by orders."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
-from typing import Final
+from typing import Any, Final
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import RealHost
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import ClusterStartError, Supervisor
+from barnabas.server.supervisor import ClusterStartError, ProcessEnded, Supervisor, SupervisorEvent
 from barnabas.testing.cluster_nodes import COORDINATOR, Place
+from barnabas.testing.real_connections import ConnectionTable
+from barnabas.testing.real_control import Control
+from barnabas.testing.real_disk import check_slowness
 from barnabas.testing.real_node import Node, NodeError, turn
 from barnabas.testing.request_faults import RequestFault
 from barnabas.wire.api_keys import ApiKey
 
 START_SECONDS_MAX: Final = 120.0
 _STOP_SECONDS_MAX: Final = 60.0
+_OPERATOR: Final = 0
+"""The test itself, among the owners of connections; others are the brokers by their ids, and the coordinator."""
+_CONNECTIONS: Final = "connections"
+"""The file, in the data directory, of what connections there are."""
 
 
 class ProcessCluster:
-    """The cluster of one plan; `start` it once. As `cluster_nodes.NodeCluster`, as far as signals reach."""
+    """The cluster of one plan; `start` it once. As `cluster_nodes.NodeCluster`, on processes."""
 
     def __init__(self, plan: ClusterPlan, operator: Node) -> None:
-        """`operator` is a node whose loop looks after the processes."""
+        """`operator` is a node whose loop looks after the processes, and asks the cluster on its owner's behalf."""
         self._plan = plan
         self._operator = operator
         self._supervisor: Supervisor | None = None
+        self._table: ConnectionTable | None = None
+        self._controls: dict[str, Control] = {}
         self._addresses: list[str] = []
         self._paused: set[Place] = set()
+        self._cuts: set[frozenset[Place]] = set()
+        self._ended: dict[str, str] = {}
+        """Why processes have ended by themselves, by their names."""
 
     def start(self) -> None:
         """Returns when every broker serves, and groups can form. Raises NodeError."""
@@ -42,20 +56,38 @@ class ProcessCluster:
             offload=host.offload,  # type: ignore[arg-type]  # a node's
             spawn=host.spawn,  # type: ignore[arg-type]
         )
-        supervisor = self._operator.call(lambda: Supervisor(real, self._plan))
-        try:
-            self._operator.run(supervisor.start(), START_SECONDS_MAX)
-        except ClusterStartError as error:
-            raise NodeError(str(error)) from error
+        host.files.make_directories(self._plan.data_directory)
+        self._table = ConnectionTable(self._connections_path, self._plan.brokers + 2, is_new=True)
+        self._operator.call(self._operator.links.share, self._table, _OPERATOR)
+        supervisor = self._operator.call(
+            lambda: Supervisor(real, self._plan, on_event=self._hear, gives=self._faults_for)
+        )
+        self._start(supervisor.start())
         self._supervisor = supervisor
         self._addresses = supervisor.bootstrap_servers.split(",")
 
     def stop(self) -> None:
-        """Stops all in order."""
+        """Stops all in order. Raises NodeError for those that had ended by themselves."""
         supervisor, self._supervisor = self._supervisor, None
-        if supervisor is not None:
-            self._operator.call(self._resume_all, supervisor)
-            self._operator.run(supervisor.stop(), _STOP_SECONDS_MAX)
+        ended = [f"{name} ended by itself: {why}" for name, why in self._ended.items()]
+        try:
+            if supervisor is not None:
+                # Who stops in order asks the others.
+                self._operator.call(self._resume_all, supervisor)
+                for name in supervisor.processes:
+                    with contextlib.suppress(NodeError):
+                        self._clear(name)
+                self._operator.run(supervisor.stop(), _STOP_SECONDS_MAX)
+        finally:
+            for control in self._controls.values():
+                control.close()
+            if self._table is not None:
+                self._operator.call(self._operator.links.share, None, _OPERATOR)
+                self._table.close()
+                with contextlib.suppress(OSError):
+                    self._operator.files.unlink(self._connections_path)
+        if ended:
+            raise NodeError("; ".join(ended))
 
     @property
     def addresses(self) -> list[str]:
@@ -70,8 +102,15 @@ class ProcessCluster:
         return f"broker-{broker_id}" in self.processes
 
     def answering(self) -> list[int]:
-        down = {broker_id for broker_id in self._plan.broker_ids if not self.is_running(broker_id)}
-        return [broker_id for broker_id in self._plan.broker_ids if broker_id not in down | self._paused]
+        """The brokers that hear of changes, and can be asked: those that are not down, paused or cut off."""
+        running, cut_off = self.processes, frozenset().union(*self._cuts)
+        return [
+            broker_id
+            for broker_id in self._plan.broker_ids
+            if _name(broker_id) in running and broker_id not in cut_off | self._paused
+        ]
+
+    # One of them.
 
     def stop_broker(self, broker_id: int) -> None:
         self._check_running(broker_id)
@@ -87,51 +126,88 @@ class ProcessCluster:
     def start_broker(self, broker_id: int) -> None:
         if self.is_running(broker_id):
             raise NodeError(f"broker-{broker_id} runs already")
-        try:
-            self._operator.run(self._running().start_broker(broker_id), START_SECONDS_MAX)
-        except ClusterStartError as error:
-            raise NodeError(str(error)) from error
+        self._paused.discard(broker_id)
+        self._ended.pop(_name(broker_id), None)
+        self._start(self._running().start_broker(broker_id))
+        self._apply_cuts()
 
     def pause(self, place: Place) -> None:
         """SIGSTOP; returns when the process stands: on a busy machine it runs on for milliseconds."""
-        process_id = self.processes[_name(place)]
+        process_id = self.processes.get(_name(place))
+        if process_id is None:
+            raise NodeError(f"{_name(place)} does not run: start it first")
         self._operator.call(self._running().suspend, _name(place))
         self._paused.add(place)
         self._operator.run(_until_stands(process_id), _STOP_SECONDS_MAX)
 
     def resume(self, place: Place) -> None:
         """SIGCONT."""
-        self._operator.call(self._running().resume, _name(place))
+        if _name(place) in self.processes:
+            self._operator.call(self._running().resume, _name(place))
         self._paused.discard(place)
 
-    def clear_faults(self) -> None:
-        self._operator.call(self._resume_all, self._running())
+    def slow_disk(self, place: Place, seconds: float) -> None:
+        check_slowness(seconds)
+        self._ask(place, "slow down", seconds=seconds)
 
-    # What needs the inside of a broker.
+    def expire_session(self, broker_id: int) -> None:
+        """Ends the broker's session in the coordinator, and its connection. Raises NodeError where it has none."""
+        if not self._ask(COORDINATOR, "expire", broker_id=broker_id):
+            raise NodeError(f"broker {broker_id} has no session")
 
     def is_known(self) -> bool:
-        """Taken for granted: nothing that a process says of itself tells of its session."""
-        return True
+        """Whether the controller knows every broker that runs, by its present session. On any thread."""
+        names = self._running().processes
+        running = [broker_id for broker_id in self._plan.broker_ids if _name(broker_id) in names]
+        seen: dict[int, int] = {}
+        for broker_id in running:
+            seen = seen or dict(self._control(broker_id).ask("epochs seen"))
+        coordinator = self._control(COORDINATOR)
+        present = {broker_id: coordinator.ask("epoch", broker_id=broker_id) for broker_id in running}
+        return all(epoch is not None and epoch == seen.get(broker_id) for broker_id, epoch in present.items())
 
-    def expire_session(self, _broker_id: int) -> None:
-        raise _not_here("expire_session")
+    # Several.
 
-    def partition(self, _places: tuple[Place, ...], _others: tuple[Place, ...]) -> None:
-        raise _not_here("partition")
+    def partition(self, places: tuple[Place, ...], others: tuple[Place, ...]) -> None:
+        """Nothing passes between each of these and each of the others."""
+        self._cuts |= {frozenset((place, other)) for place in places for other in others if place != other}
+        self._apply_cuts()
 
     def heal(self) -> None:
-        """There is nothing to heal."""
+        """Ends all partitions."""
+        self._cuts.clear()
+        for place in self._places_running():
+            was_paused = place in self._paused
+            if was_paused:
+                self.resume(place)
+            self._ask(place, "heal")
+            if was_paused:
+                self.pause(place)
 
-    def slow_disk(self, _place: Place, _seconds: float) -> None:
-        raise _not_here("slow_disk")
+    # Requests.
 
-    def add_fault(self, _broker_id: int | None, _fault: RequestFault) -> None:
-        raise _not_here("a fault of requests")
+    def add_fault(self, broker_id: int | None, fault: RequestFault) -> None:
+        """Gives a broker the fault, or each that runs, with a count of its own."""
+        given = dataclasses.asdict(fault)
+        for place in self._brokers_running() if broker_id is None else [broker_id]:
+            self._ask(place, "add", **given)
 
-    def faults_left(self, _api_key: ApiKey) -> int:
-        return 0
+    def faults_left(self, api_key: ApiKey) -> int:
+        """How many requests of the API are still to be struck."""
+        return sum(self._ask(broker_id, "left", api_key=api_key) for broker_id in self._brokers_running())
+
+    def clear_faults(self) -> None:
+        """Ends all faults of requests and disks, and lets go on what is paused; partitions are healed."""
+        self._operator.call(self._resume_all, self._running())
+        self._cuts.clear()
+        for place in self._places_running():
+            self._clear(_name(place))
 
     # Inside.
+
+    @property
+    def _connections_path(self) -> str:
+        return f"{self._plan.data_directory}/{_CONNECTIONS}"
 
     def _running(self) -> Supervisor:
         if self._supervisor is None:
@@ -142,9 +218,73 @@ class ProcessCluster:
         if not self.is_running(broker_id):
             raise NodeError(f"broker-{broker_id} does not run")
 
+    def _brokers_running(self) -> list[int]:
+        running = self.processes
+        return [broker_id for broker_id in self._plan.broker_ids if _name(broker_id) in running]
+
+    def _places_running(self) -> list[Place]:
+        return [*self._brokers_running(), *([COORDINATOR] if COORDINATOR in self.processes else [])]
+
+    def _start(self, work: Any) -> None:
+        """Runs what starts processes to its end. Raises NodeError."""
+        try:
+            self._operator.run(work, START_SECONDS_MAX)
+        except ClusterStartError as error:
+            raise NodeError(str(error)) from error
+        finally:
+            for control in self._controls.values():
+                control.was_given()
+
+    def _faults_for(self, name: str) -> tuple[list[str], list[int]]:
+        """What a process is given that is to have faults by order; called before each of its starts."""
+        owner = self._plan.brokers + 1 if name == COORDINATOR else int(name.rpartition("-")[2])
+        if name in self._controls:
+            self._controls[name].close()
+        if self._table is not None:
+            self._table.forget(owner)
+        path = os.path.abspath(self._connections_path)
+        greeting = {"connections": path, "owners": self._plan.brokers + 2, "owner": owner}
+        control = self._controls[name] = Control(name, greeting)
+        return ["--faults", str(control.descriptor)], [control.descriptor]
+
+    def _hear(self, event: SupervisorEvent) -> None:
+        if isinstance(event, ProcessEnded):
+            self._ended[event.name] = event.reason or f"exit status {event.status}"
+
+    def _control(self, place: Place) -> Control:
+        name = _name(place)
+        if name not in self._running().processes:
+            raise NodeError(f"{name} does not run: start it first")
+        if place in self._paused:
+            raise NodeError(f"{name} is paused: resume it first")
+        return self._controls[name]
+
+    def _ask(self, place: Place, order: str, **arguments: Any) -> Any:
+        return self._control(place).ask(order, **arguments)
+
+    def _clear(self, name: str) -> None:
+        control = self._controls[name]
+        control.ask("slow down", seconds=0)
+        control.ask("heal")
+        if name != COORDINATOR:
+            control.ask("clear")
+
+    def _apply_cuts(self) -> None:
+        addresses: dict[Place, str] = dict(zip(self._plan.broker_ids, self._addresses, strict=True))
+        addresses[COORDINATOR] = self._running().description()["coordinator"]["address"]
+        for place in self._places_running():
+            cut = [
+                int(address.rpartition(":")[2])
+                for other, address in addresses.items()
+                if frozenset((place, other)) in self._cuts
+            ]
+            if cut:
+                self._ask(place, "cut", ports=cut)
+
     def _resume_all(self, supervisor: Supervisor) -> None:
         for place in self._paused:
-            supervisor.resume(_name(place))
+            with contextlib.suppress(KeyError):  # it was killed meanwhile
+                supervisor.resume(_name(place))
         self._paused.clear()
 
 
@@ -161,7 +301,3 @@ def _stands(process_id: int) -> bool:
 
 def _name(place: Place) -> str:
     return COORDINATOR if isinstance(place, str) else f"broker-{place}"
-
-
-def _not_here(what: str) -> NodeError:
-    return NodeError(f"{what} works in a cluster in this process only: leave processes=True away")

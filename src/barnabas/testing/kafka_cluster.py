@@ -64,9 +64,9 @@ class KafkaCluster:
         or paused is taken for dead after `session_timeout_ms`, or at once after `expire_session`. Lines of the brokers'
         logs go to `log_handler`.
 
-        With `processes` the coordinator and each broker are a process of their own: `kill` is kill -9, `pause` SIGSTOP,
-        what needs the inside of a broker raises NodeError, files are synced, a session lasts 4 s at least, and logs are
-        in the directory. That starts in a second or so.
+        With `processes` the coordinator and each broker are a process of their own, with the same faults: `kill` is
+        kill -9, `pause` SIGSTOP, files are synced, a session lasts 4 s at least, and logs are in the directory. That
+        starts in a second or so.
         """
         settings = {name: _text(value) for name, value in (config or {}).items()}
         self._own_directory: OwnDirectory | None = None
@@ -326,8 +326,8 @@ class KafkaCluster:
         self._running().clear_faults()
 
     def mend(self) -> None:
-        """Ends all faults, and starts the brokers that are down, whose former sessions are ended; in this process it
-        returns when the controller knows every broker by its present session.
+        """Ends all faults, and starts the brokers that are down, whose former sessions are ended; returns when the
+        controller knows every broker by its present session.
         """
         self.clear_faults()
         for broker_id in self.broker_ids:

@@ -17,6 +17,12 @@ SECONDS_MAX: Final = 60.0
 """The longest that one call may be made to take."""
 
 
+def check_slowness(seconds: float) -> None:
+    """Raises ValueError for what no disk can be made slower by."""
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise ValueError(f"a disk can be made slower by 0 to {SECONDS_MAX:g} s for each call, not {seconds:g}")
+
+
 class NodeFiles:
     """The `Files` port of one node.
 
@@ -35,8 +41,7 @@ class NodeFiles:
 
     def slow_down(self, seconds: float) -> None:
         """Has each call that writes, syncs, or reads what may not be cached take so much longer; 0 ends it."""
-        if not 0 <= seconds <= SECONDS_MAX:
-            raise ValueError(f"a disk can be made slower by 0 to {SECONDS_MAX:g} s for each call, not {seconds:g}")
+        check_slowness(seconds)
         self._seconds = seconds
 
     def cut_off(self) -> None:

@@ -14,7 +14,10 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from barnabas.testing.real_connections import ConnectionTable
 
 _RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER with no time to linger: the peer gets a reset, as from a process that was killed with unread bytes."""
@@ -32,7 +35,15 @@ class NodeLinks:
         self._servers: list[asyncio.AbstractServer] = []
         self._ports_cut: dict[int, asyncio.Future[None]] = {}
         self._ends: dict[tuple[int, int], None] = {}
+        self._table: ConnectionTable | None = None
+        self._owner = 0
         self.is_cut_off = False
+
+    def share(self, table: ConnectionTable | None, owner: int) -> None:
+        """From now on the connections that this node makes are in the table too, as those of `owner`; in none again
+        with None.
+        """
+        self._table, self._owner = table, owner
 
     # The loop's calls.
 
@@ -64,6 +75,8 @@ class NodeLinks:
         if link.port is None:
             return
         self._ends[link.local_port, link.port] = None
+        if self._table is not None:
+            self._table.add(self._owner, link.local_port, link.port)
         if link.port in self._ports_cut:
             link.transport.hold()
 
@@ -71,6 +84,8 @@ class NodeLinks:
         self._links.pop(link, None)
         if link.port is not None:
             self._ends.pop((link.local_port, link.port), None)
+            if self._table is not None:
+                self._table.remove(self._owner, link.local_port, link.port)
 
     # For faults.
 

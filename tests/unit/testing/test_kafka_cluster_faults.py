@@ -1,4 +1,4 @@
-"""Faults by call, as real clients see them."""
+"""Faults by call, as real clients see them; tests/cluster/test_kafka_cluster_processes.py has those of processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import kafka
@@ -18,10 +18,18 @@ from barnabas.testing.cluster_nodes import NodeCluster
 from barnabas.testing.real_links import NodeLinks
 from tests.unit.testing.user_clients import consume, produce
 
+Made = Callable[..., KafkaCluster]
+
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
-    with KafkaCluster(brokers=3) as cluster:
+def made() -> Made:
+    """What makes a cluster, of the kind that these tests are about."""
+    return KafkaCluster
+
+
+@pytest.fixture(scope="module")
+def three(made: Made) -> Iterator[KafkaCluster]:
+    with made(brokers=3) as cluster:
         yield cluster
 
 
@@ -108,8 +116,8 @@ def test_a_leader_moves_also_to_a_broker_without_a_replica(cluster: KafkaCluster
     assert consume(cluster.bootstrap_servers, topic, 1, "after-a-move") == [b"before"]
 
 
-def test_a_broker_that_no_other_reaches_leaves_the_isr_while_clients_reach_it() -> None:
-    with KafkaCluster(brokers=3, config={"replica.lag.time.max.ms": 1000}) as cluster:
+def test_a_broker_that_no_other_reaches_leaves_the_isr_while_clients_reach_it(made: Made) -> None:
+    with made(brokers=3, config={"replica.lag.time.max.ms": 1000}) as cluster:
         topic = cluster.create_topic()
         leader = cluster.leader(topic)
         cut_off = next(broker for broker in cluster.broker_ids if broker not in {leader, cluster.controller()})
@@ -120,8 +128,8 @@ def test_a_broker_that_no_other_reaches_leaves_the_isr_while_clients_reach_it() 
         _until(lambda: cut_off in cluster.in_sync_replicas(topic))
 
 
-def test_a_broker_without_the_coordinator_loses_its_session_and_its_leaders() -> None:
-    with KafkaCluster(brokers=2, session_timeout_ms=4_000) as cluster:
+def test_a_broker_without_the_coordinator_loses_its_session_and_its_leaders(made: Made) -> None:
+    with made(brokers=2, session_timeout_ms=4_000) as cluster:
         topic = cluster.create_topic()
         leader = cluster.leader(topic)
         cluster.partition(leader, "coordinator")
@@ -242,8 +250,8 @@ def test_a_delayed_answer_comes_late_and_the_next_in_time(cluster: KafkaCluster)
     assert producer.flush(60) == 0
 
 
-def test_a_slow_disk_holds_acknowledgements_up() -> None:
-    with KafkaCluster() as cluster:
+def test_a_slow_disk_holds_acknowledgements_up(made: Made) -> None:
+    with made() as cluster:
         topic = cluster.create_topic()
         producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0})
         producer.produce(topic, b"first")
