@@ -14,6 +14,7 @@ from barnabas.client.admin_calls import broker_ms
 from barnabas.client.cluster import Cluster
 from barnabas.client.config_admin import ConfigAdmin, ConfigOperation, ResourceType
 from barnabas.client.group_admin import GroupAdmin
+from barnabas.client.isolation import IsolationLevel
 from barnabas.client.quota_admin import QuotaAdmin
 from barnabas.kernel.later import attributes_later
 from barnabas.kernel.turns import in_turns
@@ -207,12 +208,17 @@ class Admin(ConfigAdmin, GroupAdmin, QuotaAdmin):
     # Records and offsets.
 
     async def list_offsets(
-        self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
+        self,
+        timestamps_ms: Mapping[TopicPartition, int],
+        timeout_ms: float | None = None,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """For each partition the first record that is not older; -1 is the end, -2 the start, -3 the newest time."""
+        """For each partition the first record that is not older; -1 is the end, -2 the start, -3 the newest time. The
+        end of committed records is the first one of a transaction that is open.
+        """
         from barnabas.client.offset_lookup import OffsetLookup
 
-        return await OffsetLookup(self._client, self._lane).offsets_surely(timestamps_ms, timeout_ms)
+        return await OffsetLookup(self._client, self._lane, isolation).offsets_surely(timestamps_ms, timeout_ms)
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None
