@@ -68,7 +68,7 @@ class ReadMode(enum.Enum):
     STREAM = "stream"
     """Every record, as it comes."""
     TABLE = "table"
-    """The newest record of each key, read once when a run starts."""
+    """The newest record of each key, read when a run starts, and read on before its batches."""
 
 
 class SourceFormat(enum.Enum):
@@ -171,6 +171,10 @@ class Source:
     tombstones: Tombstones = Tombstones.DROP
     requires_key: bool = False
     """Whether a record without a key does not fit."""
+    refresh_ms: int | None = 0
+    """Of a table: how old, in milliseconds, may be what a batch sees of it. 0: as the topic was when the batch began;
+    None: as it was when the run did.
+    """
     framing: Framing = Framing.NONE
     avro_schema: str = ""
     """Of AVRO: the schema that records were written with, as JSON."""

@@ -35,7 +35,7 @@ name: NAME
 sources:
   orders:
     topic: orders
-    read: stream                # or table: the newest record of each key, read when a run starts; for joins
+    read: stream                # or table: the newest record of each key, as of each batch; for joins
     format: json
     schema: shop STRING, amount DECIMAL(10, 2), time TIMESTAMP
     starting: earliest          # or latest, or a time; later runs go on where the last one ended

@@ -149,7 +149,7 @@ _OF_RECORDS: Final = (
 def _source() -> Schema:
     keys = {
         "topic": _text("The topic.", file_parts.TOPIC_NAME),
-        "read": _choice("Every record, or the newest of each key, read once when a run starts.", ReadMode),
+        "read": _choice("Every record, or the newest of each key.", ReadMode),
         "format": _choice("How values are written.", SourceFormat),
         "schema": _text("Columns as Spark's DDL: name TYPE, name TYPE."),
         "schema_file": _text("The file of the schema, relative to this one: of Avro, Protobuf, or columns in DDL."),
@@ -161,6 +161,7 @@ def _source() -> Schema:
             "What becomes of a record without a value: no row, or one with _deleted true.", Tombstones
         ),
         "require_key": {"description": "Whether a record without a key does not fit.", "type": "boolean"},
+        "refresh": _text("Of a table: batch, never, or how old it may be, such as 5m; batch if left out."),
         "starting": _text("Where the first run begins: earliest, latest, or a time such as 2013-01-01T00:00:00Z."),
         "max_records_per_batch": {
             "description": f"Of all partitions together; {MAX_RECORDS_PER_BATCH_DEFAULT} if left out.",

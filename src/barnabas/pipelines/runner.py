@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas.pipelines.backfill import refuse_half_replaced
 from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
@@ -31,7 +32,7 @@ from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.lost_records import lost_records, refuse_lost_records
 from barnabas.pipelines.offset_ranges import OffsetRange, starts_of
-from barnabas.pipelines.plan import OutputMode, check_views, create_views, rows_to_write, rows_with_order, streams_of
+from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order, streams_of
 from barnabas.pipelines.progress import (
     ProgressSink,
     RunSummary,
@@ -43,18 +44,19 @@ from barnabas.pipelines.progress import (
 )
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
+from barnabas.pipelines.running_query import RunningQuery
 from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.shared_files import refuse_unshared_files
 from barnabas.pipelines.sinks import BatchWriter, held_tables, settings_of, writers_of
-from barnabas.pipelines.sources import KafkaOptions, stream_frame, table_frame
+from barnabas.pipelines.sources import KafkaOptions, empty_frame, stream_frame
 from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER, SparkCluster, is_submitted
 from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.spark_internals import has_class
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
-from barnabas.pipelines.table_count import counted_to_the_end
 from barnabas.pipelines.topic_outboxes import QueryOutbox, opened_outboxes
+from barnabas.pipelines.topic_tables import TableFailedError, TablesMoved, TopicTables, opened_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,6 +91,11 @@ class RunOptions:
     commits_offsets: bool = True
     finish: Callable[[SparkSession, StateDirectory], None] | None = None
     cluster: SparkCluster = LOCAL_CLUSTER
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the run has an end that is known when it begins."""
+        return self.once or (self.offsets is not None and bool(self.offsets.ends))
 
 
 def run_pipeline(
@@ -217,13 +224,18 @@ def _run_in(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    run = PipelineRun(pipeline, options, progress, stop, state, session, outboxes)
     log_path = state.log_directory / LOG_NAME
+    kafka = KafkaOptions(options.bootstrap_servers, options.access)
+    run: PipelineRun | None = None
     try:
         if not options.cluster.is_here:
             refuse_unshared_files(session, pipeline)
-        run.prepare()
-        run.work(began)
+        with opened_tables(
+            pipeline, session, kafka, state, progress.said, stop, refreshes=not options.is_bounded
+        ) as tables:
+            run = PipelineRun(pipeline, options, progress, stop, state, session, outboxes, tables)
+            run.prepare()
+            run.work(began)
         if options.finish is not None and not stop.is_set():
             options.finish(session, state)
     except RunStopped:
@@ -232,41 +244,15 @@ def _run_in(
         raise PipelineError(f"Spark failed: {spark_message(error)}; {log_path} may say more") from error
     except (Py4JError, ConnectionError) as error:
         raise PipelineError(f"Spark's process ended unexpectedly ({error}); {log_path} may say why") from error
-    return run.summary(began)
+    return _stopped(pipeline, began) if run is None else run.summary(began)
 
 
 def _milliseconds_since(began: float) -> int:
     return round((time.monotonic() - began) * 1000)
 
 
-class _RunningQuery:
-    """One query of a run, through however many starts."""
-
-    def __init__(self, query: Query, mode: OutputMode, writer: BatchWriter, totals: Totals, topics: frozenset[str]):
-        self.query = query
-        self.mode = mode
-        self.writer = writer
-        self.totals = totals
-        self.topics = topics
-        self.handle: Any = None
-        self.restarts = 0
-        self.last_batch_id = -1
-        self.offsets: Mapping[str, Mapping[int, int]] = {}
-        self.lag: Mapping[str, int] = {}
-        self.is_done = False
-        self.has_told_of_refused = False
-        self.worked_at = time.monotonic()
-        self.ended_at: float | None = None
-        self.bounded: BoundedBatches | None = None
-        self.is_last_alone = False
-
-    def works(self) -> None:
-        """It has finished a batch, or has asked the brokers and found nothing new: failures count from here on."""
-        self.restarts, self.worked_at = 0, time.monotonic()
-
-
 class PipelineRun:
-    """One run: tables read once, a query for each view that is written, their events in order."""
+    """One run: tables, a query for each view that is written, their events in order."""
 
     def __init__(
         self,
@@ -277,8 +263,10 @@ class PipelineRun:
         state: StateDirectory,
         session: SparkSession,
         outboxes: Mapping[str, QueryOutbox],
+        tables: TopicTables,
     ) -> None:
         self._pipeline = pipeline
+        self._tables = tables
         self._outboxes = outboxes
         self._options = options
         self._progress = progress
@@ -288,8 +276,7 @@ class PipelineRun:
         self._state_id = state.check_definition(pipeline)[0] or ""
         self._starts = starts_of(options.offsets)
         self._kafka = KafkaOptions(options.bootstrap_servers, options.access)
-        self._queries: dict[str, _RunningQuery] = {}
-        self._tables: list[tuple[Source, DataFrame]] = []
+        self._queries: dict[str, RunningQuery] = {}
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._warnings: list[str] = []
@@ -305,22 +292,24 @@ class PipelineRun:
         self._refuse_to_go_on()
         ask_registry(self._pipeline)
         register_schemas(self._pipeline)
-        create_views(self._pipeline, self._session, self._frame_of)
+        create_views(self._pipeline, self._session, lambda source: empty_frame(self._session, source))
         self._refuse_to_go_on()
         modes = check_views(self._pipeline, self._session)
-        for source, _ in tuple(self._tables):
-            while not self._read_table(source):
-                create_views(self._pipeline, self._session, self._frame_of)
+        try:
+            self._tables.read()
+        except TableFailedError as error:
+            raise self._error(failure_of(self._pipeline, error.source.name, str(error), self._log_path)) from error
         last = self._state.last_progress()
         for query in self._pipeline.queries:
             view = query.from_view
-            self._queries[view] = _RunningQuery(
+            self._queries[view] = RunningQuery(
                 query,
                 modes[view],
                 self._batch_writer(query),
                 totals_from_json(last.get(view)),
                 streams_of(self._pipeline, view),
             )
+            self._tables.begin(view, self._state.name_of(view), self._state.batches_done(view))
             self._queries[view].offsets = self._state.finished_offsets(view)
             self._queries[view].bounded = self._queries[view].writer.bounded
 
@@ -331,7 +320,8 @@ class PipelineRun:
             writer.recover(rows_to_write(self._pipeline, self._session, query), self._state, self._state_id)
         ends = self._options.offsets.ends if self._options.offsets is not None else {}
         bounded = BoundedBatches(self._state.checkpoint(view), ends) if ends else None
-        return BatchWriter(query, writers, self._state, self._stop, self._letter_writer(view), bounded)
+        admit = partial(self._tables.admit, view)
+        return BatchWriter(query, writers, self._state, self._stop, self._letter_writer(view), bounded, admit)
 
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:
@@ -374,31 +364,11 @@ class PipelineRun:
             warnings=tuple(self._warnings),
         )
 
-    def _frame_of(self, source: Source) -> DataFrame:
-        """The frame of a source. That of a table is kept by Spark once it is read, so that all batches see the same."""
+    def _frame_of(self, view: str, source: Source) -> DataFrame:
+        """The frame of a source for the query of a view."""
         if source.read is ReadMode.STREAM:
             return stream_frame(self._session, source, self._kafka, self._starts.get(source.topic))
-        for known, kept in self._tables:
-            if known is source:
-                return kept
-        frame = table_frame(self._session, source, self._kafka).persist()
-        self._tables.append((source, frame))
-        return frame
-
-    def _read_table(self, source: Source) -> bool:
-        """False where it had a schema that its plan did not know, and that is known now: it is to be read anew."""
-        began, frame = time.monotonic(), self._frame_of(source)
-        self._progress.said(f"reading topic {source.topic} as a table ...")
-        counting = counted_to_the_end(frame, self._refuse_to_go_on)
-        if counting.error is not None:
-            if learn_unknown(self._pipeline, str(counting.error)):
-                self._tables = [each for each in self._tables if each[0] is not source]
-                frame.unpersist()
-                return False
-            failure = failure_of(self._pipeline, source.name, str(counting.error), self._log_path)
-            raise self._error(failure) from counting.error
-        self._progress.said(f"table {source.name}: {counting.rows:,} rows after {time.monotonic() - began:.1f} s")
-        return True
+        return self._tables.frame(view, source)
 
     def _refuse_to_go_on(self) -> None:
         """Raises RunStopped, before the first batch, when the run was told to stop."""
@@ -409,8 +379,9 @@ class PipelineRun:
         """Raises PipelineError when a topic, or the cluster, is not the one that the checkpoints have offsets of."""
         self._state.check_identity(self._pipeline, read_identity(self._pipeline, self._options.bootstrap_servers))
 
-    def _start(self, running: _RunningQuery) -> None:
+    def _start(self, running: RunningQuery) -> None:
         view = running.query.from_view
+        create_views(self._pipeline, self._session, partial(self._frame_of, view))
         writer = (
             counted(rows_with_order(self._pipeline, self._session, running.query))
             .writeStream.queryName(view)
@@ -493,7 +464,7 @@ class PipelineRun:
         if running is not None:
             running.works()
 
-    def _started(self, run_id: str) -> _RunningQuery | None:
+    def _started(self, run_id: str) -> RunningQuery | None:
         """The query whose last start has this id."""
         every = self._queries.values()
         return next((each for each in every if each.handle is not None and str(each.handle.runId) == run_id), None)
@@ -505,12 +476,12 @@ class PipelineRun:
         if event.error is None or isinstance(running.writer.error, RunStopped | RangePassed):
             self._end_or_cut(running)
             return
-        if learn_unknown(self._pipeline, f"{event.error}\n{running.writer.error or ''}"):
-            # The same batch again, read by the schema that is known now.
-            create_views(self._pipeline, self._session, self._frame_of)
-            self._start(running)
+        failure = self._failure_unless_mended(running, event.error)
+        if failure is None:  # the same batch again, with another plan
+            running.is_done = self._stop.is_set()
+            if not running.is_done:
+                self._start(running)
             return
-        failure = self._failure(running, event.error)
         is_late = time.monotonic() - running.worked_at > _RESTART_SECONDS_MAX
         if not failure.is_passing or running.restarts >= _RESTARTS_MAX or is_late:
             running.is_done = True
@@ -526,7 +497,7 @@ class PipelineRun:
             refuse_lost_records(self._pipeline, self._state, self._options.bootstrap_servers, self._starts)
         self._start(running)
 
-    def _end_or_cut(self, running: _RunningQuery) -> None:
+    def _end_or_cut(self, running: RunningQuery) -> None:
         """A query has ended well, or at the end of a range, which may lie within the batch that it was to do next."""
         bounded, passed = running.bounded, isinstance(running.writer.error, RangePassed)
         was_alone, running.is_last_alone = running.is_last_alone, False
@@ -541,7 +512,23 @@ class PipelineRun:
         if not running.is_done:
             self._start(running)
 
-    def _failure(self, running: _RunningQuery, text: str) -> QueryFailure:
+    def _failure_unless_mended(self, running: RunningQuery, text: str) -> QueryFailure | None:
+        """Why a query has failed; None where it needs newer tables, or a schema, and has them now."""
+        if not isinstance(running.writer.error, TablesMoved):
+            is_mended = learn_unknown(self._pipeline, f"{text}\n{running.writer.error or ''}")
+            return None if is_mended else self._failure(running, text)
+        try:
+            self._tables.move(running.query.from_view)
+        except TableFailedError as error:
+            return failure_of(self._pipeline, error.source.name, str(error), self._log_path)
+        except PipelineUnreachableError as error:
+            return QueryFailure(error.message, error.line, is_passing=True)
+        except RunStopped:
+            return None
+        running.works()
+        return None
+
+    def _failure(self, running: RunningQuery, text: str) -> QueryFailure:
         """Why a query has failed: what its writer says itself, or else what Spark's words mean."""
         error = running.writer.error
         if isinstance(error, PipelineError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
@@ -89,8 +89,8 @@ def writers_of(
 class BatchWriter:
     """Writes each batch of one query to all its sinks: what Spark calls for a query, on a thread of its own.
 
-    Once `stop` is set, and beyond the end of `bounded`, it begins no batch. `error` is what the last call raised, as it
-    was before Spark wrapped it.
+    Once `stop` is set, beyond the end of `bounded`, and where `admit` raises, it begins no batch. `error` is what the
+    last call raised, as it was before Spark wrapped it.
     """
 
     def __init__(
@@ -101,11 +101,13 @@ class BatchWriter:
         stop: threading.Event,
         letters: LetterWriter | None = None,
         bounded: BoundedBatches | None = None,
+        admit: Callable[[int], None] = lambda _batch_id: None,
     ) -> None:
         self._query = query
         self._writers = tuple(writers)
         self._letters = letters
         self.bounded = bounded
+        self._admit = admit
         self._state = state
         self._stop = stop
         self._synced_ns = 0
@@ -118,6 +120,7 @@ class BatchWriter:
                 raise RunStopped
             if self.bounded is not None and self.bounded.passes(batch_id):
                 raise RangePassed
+            self._admit(batch_id)
             if len(self._query.sinks) == 1:
                 self._write(frame, batch_id)
             else:

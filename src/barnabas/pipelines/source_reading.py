@@ -24,6 +24,7 @@ from barnabas.pipelines.definition import (
     Tombstones,
     TopicSink,
 )
+from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.file_parts import choice_of, directory_of, topic_of
 from barnabas.pipelines.protobuf_messages import DESCRIPTOR_BYTES_MAX, ProtobufSchemaError, columns_of_message
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
@@ -44,11 +45,16 @@ SOURCE_KEYS: Final = (
     "delimiter",
     "tombstones",
     "require_key",
+    "refresh",
     "starting",
     "max_records_per_batch",
     "allow_data_loss",
     "on_error",
 )
+
+REFRESH_MS_MIN: Final = 1_000
+REFRESH_MS_MAX: Final = 24 * 3_600_000
+_REFRESH: Final[dict[str, int | None]] = {"batch": 0, "never": None}
 
 _NOT_OF_TABLES: Final = {
     "starting": "a table is read whole when a run starts",
@@ -96,6 +102,7 @@ def source_of(section: Section, name: str, line: int, path: Path, *, has_registr
         on_error=_on_error(section, read),
         tombstones=_tombstones(section, read, columns),
         requires_key="require_key" in section and section.flag("require_key"),
+        refresh_ms=_refresh_ms(section, read) if "refresh" in section else 0,
         framing=framing,
         subject=_subject(section, topic.value, is_asked=is_asked),
         writers=WriterSchemas() if is_asked else None,
@@ -230,6 +237,19 @@ def _tombstones(section: Section, read: ReadMode, columns: tuple[Column, ...]) -
         message = f'`tombstones: keep` adds a column "{DELETED_COLUMN}", which the schema has already: rename that'
         raise section.error(message, section.keys["tombstones"])
     return chosen
+
+
+def _refresh_ms(section: Section, read: ReadMode) -> int | None:
+    text = section.text("refresh", also=("int",))
+    if read is ReadMode.STREAM:
+        message = "refresh is for tables: of a stream each batch has what is new; take this line out"
+        raise section.error(message, text.line)
+    if text.value in _REFRESH:
+        return _REFRESH[text.value]
+    try:
+        return parse_duration_ms(text.value, REFRESH_MS_MIN, REFRESH_MS_MAX)
+    except ValueError as error:
+        raise section.error(f"refresh must be batch, never, or a time such as 5m: {error}", text.line) from None
 
 
 def _delimiter(section: Section) -> str:

@@ -138,8 +138,27 @@ def table_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> D
     return newest_rows(session.read.format("kafka").options(**options).load(), source)
 
 
+def range_frame(
+    session: SparkSession, source: Source, kafka: KafkaOptions, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> DataFrame:
+    """The records of a part of a topic, offsets by partition: what is there of it. Each start has an end."""
+    options = {
+        **kafka.reading,
+        "assign": json.dumps({source.topic: sorted(ends)}),
+        "startingOffsets": json.dumps({source.topic: {str(number): at for number, at in starts.items()}}),
+        "endingOffsets": json.dumps({source.topic: {str(number): at for number, at in ends.items()}}),
+        "failOnDataLoss": "false",  # as `table_frame`
+    }
+    return session.read.format("kafka").options(**options).load().select(*RECORD_TYPES)
+
+
 def newest_rows(records: DataFrame, source: Source) -> DataFrame:
     """What `table_frame` makes of all records of a topic."""
+    return decoded(newest_records(records), source)
+
+
+def newest_records(records: DataFrame) -> DataFrame:
+    """The newest record of each key, also where it is a tombstone."""
     from pyspark.sql import functions as F  # noqa: N812
 
     records = records.select(*RECORD_TYPES)
@@ -148,7 +167,7 @@ def newest_rows(records: DataFrame, source: Source) -> DataFrame:
     in_partition = keyed.groupBy("key", "partition").agg(F.max_by(newest, "offset").alias(_NEWEST))
     by_time = F.struct(f"{_NEWEST}.timestamp", "partition")
     of_all = in_partition.groupBy("key").agg(F.max_by(F.col(_NEWEST), by_time).alias(_NEWEST))
-    return decoded(of_all.select(f"{_NEWEST}.*"), source)
+    return of_all.select(f"{_NEWEST}.*")
 
 
 def empty_frame(session: SparkSession, source: Source) -> DataFrame:
@@ -161,9 +180,9 @@ def empty_frame(session: SparkSession, source: Source) -> DataFrame:
     return decoded(session.readStream.format("rate").load().select(*columns), source)
 
 
-def decoded(records: DataFrame, source: Source) -> DataFrame:
+def decoded(records: DataFrame, source: Source, key_as: str | None = None) -> DataFrame:
     """Records as rows: the columns of the schema, then RECORD_COLUMNS; those without a value are no rows, unless they
-    are kept, with DELETED_COLUMN before RECORD_COLUMNS.
+    are kept, with DELETED_COLUMN before RECORD_COLUMNS. Behind them the key's bytes may have a column of this name.
 
     Raises pyspark's ParseException for a schema that Spark does not take.
     """
@@ -183,6 +202,7 @@ def decoded(records: DataFrame, source: Source) -> DataFrame:
         F.col("partition").alias(PARTITION_COLUMN),
         F.col("offset").alias(OFFSET_COLUMN),
         F.col("timestamp").alias(TIMESTAMP_COLUMN),
+        *([] if key_as is None else [F.col("key").alias(key_as)]),
     )
 
 

@@ -8,6 +8,7 @@ STATE/lock              held by the run under way
       checkpoints/VIEW/ Spark's, of each query
       outbox/VIEW/      what is to be sent to topics, once (`outbox`)
       tables/           what tables of Delta Lake and Iceberg have (`lake_sink`)
+      read/             what tables that are read from topics were when batches saw them (`table_versions`)
       logs/             spark.log and jvm.log
 """
 
@@ -105,6 +106,11 @@ class StateDirectory:
     def table_notes(self) -> Path:
         """Where it is noted what tables of Delta Lake and Iceberg have (`lake_sink`)."""
         return self.directory / "tables"
+
+    @property
+    def tables_read(self) -> Path:
+        """Where the records of tables that are read from topics are kept (`table_versions`)."""
+        return self.directory / "read"
 
     @contextlib.contextmanager
     def locked(self, pipeline: Pipeline) -> Iterator[None]:

@@ -15,7 +15,12 @@ _POLL_SECONDS = 0.2
 
 def counted_to_the_end(frame: DataFrame, refuse_to_go_on: Callable[[], None]) -> Counting:
     """The count of a frame, or its error; `refuse_to_go_on` raises, now and then, when nobody wants it any more."""
-    counting = Counting(frame)
+    return worked_to_the_end(frame.count, refuse_to_go_on)
+
+
+def worked_to_the_end(work: Callable[[], int], refuse_to_go_on: Callable[[], None]) -> Counting:
+    """The same of anything that Spark is asked for."""
+    counting = Counting(work)
     while not counting.is_done(_POLL_SECONDS):
         refuse_to_go_on()
     refuse_to_go_on()
@@ -23,15 +28,15 @@ def counted_to_the_end(frame: DataFrame, refuse_to_go_on: Callable[[], None]) ->
 
 
 class Counting:
-    """Has Spark read a frame on a thread of its own, so that a large table, or brokers that hang, hold nobody up.
+    """Has Spark read something on a thread of its own, so that a large table, or brokers that hang, hold nobody up.
 
     The thread ends with the count, or with Spark's process.
     """
 
-    def __init__(self, frame: DataFrame) -> None:
+    def __init__(self, work: Callable[[], int]) -> None:
         self.rows = 0
         self.error: Exception | None = None
-        self._frame = frame
+        self._work = work
         self._thread = threading.Thread(target=self._count, name="table", daemon=True)
         self._thread.start()
 
@@ -42,6 +47,6 @@ class Counting:
 
     def _count(self) -> None:
         try:
-            self.rows = self._frame.count()
+            self.rows = self._work()
         except Exception as error:  # noqa: BLE001  # whatever it is, the run tells of it
             self.error = error

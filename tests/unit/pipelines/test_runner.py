@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipelines import runner
+from barnabas.pipelines import runner, running_query
 from barnabas.pipelines.definition import (
     OnError,
     Pipeline,
     PipelineError,
     PipelineUnreachableError,
-    ReadMode,
     RunStopped,
     TopicSink,
 )
@@ -30,6 +29,7 @@ from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.status import read_status
+from barnabas.pipelines.topic_tables import TableFailedError, TablesMoved
 from tests.unit.pipelines.made_pipelines import IDENTITY, airlines, flights, made_pipeline
 
 Script = Callable[["FakeSpark", "FakeQuery"], None]
@@ -123,6 +123,27 @@ class Told:
         raise AssertionError("the runner says that, not the run")
 
 
+class NoTables:
+    """The tables of a run that has none, unless they cannot be read."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+        self.moved: list[str] = []
+
+    def read(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def begin(self, *_: object) -> None: ...
+
+    def admit(self, *_: object) -> None: ...
+
+    def move(self, view: str) -> None:
+        self.moved.append(view)
+        if self._error is not None:
+            raise self._error
+
+
 @pytest.fixture
 def committed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was given to the group, in order."""
@@ -140,6 +161,7 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
     monkeypatch.setattr(runner, "opened_outboxes", lambda *_: contextlib.nullcontext({}))
+    monkeypatch.setattr(runner, "opened_tables", lambda *_, refreshes: contextlib.nullcontext(NoTables()))
     monkeypatch.setattr(runner, "counted", lambda frame: frame)
     monkeypatch.setattr(runner, "create_views", lambda *_: None)
     monkeypatch.setattr(
@@ -150,11 +172,18 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(
-    pipeline: Pipeline, spark: FakeSpark, told: Told, *, once: bool = True, stop: threading.Event | None = None
+    pipeline: Pipeline,
+    spark: FakeSpark,
+    told: Told,
+    *,
+    once: bool = True,
+    stop: threading.Event | None = None,
+    tables: Any = None,
 ) -> RunSummary:
     state = StateDirectory(pipeline.state_directory)
     state.directory.mkdir(exist_ok=True)
-    made = PipelineRun(pipeline, RunOptions("host:1", once), told, stop or threading.Event(), state, spark, {})
+    options, stop, tables = RunOptions("host:1", once), stop or threading.Event(), tables or NoTables()
+    made = PipelineRun(pipeline, options, told, stop, state, spark, {}, tables)
     made.prepare()
     made.work(0.0)
     return made.summary(0.0)
@@ -361,7 +390,8 @@ def test_time_in_which_a_query_had_nothing_to_do_is_no_failure(
     tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
 ) -> None:
     now = [1_000.0]
-    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for module in (runner, running_query):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def fail_after_two_minutes(_spark: FakeSpark, query: FakeQuery) -> None:
         now[0] += 121
@@ -444,60 +474,54 @@ def test_a_batch_that_does_not_end_is_left_when_its_time_is_over(
     assert summary.was_stopped
 
 
-class SlowTable:
-    """The frame of a table that is never read to its end, unless it fails."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.is_being_read = threading.Event()
-        self.released = threading.Event()
-        self._error = error
-
-    def persist(self) -> SlowTable:
-        return self
-
-    def count(self) -> int:
-        self.is_being_read.set()
-        if self._error is not None:
-            raise self._error
-        assert self.released.wait(60)
-        return 0
+def test_a_table_that_cannot_be_read_ends_the_run(tmp_path: Path, committed: list[Any]) -> None:
+    error = TableFailedError(airlines(), "org.apache.kafka.common.errors.TimeoutException: no answer")
+    with pytest.raises(PipelineError, match="did not answer airlines in time"):
+        run(made_pipeline(tmp_path), FakeSpark(), Told(), tables=NoTables(error))
 
 
-def pipeline_of_a_table(directory: Path, table: SlowTable, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    pipeline = made_pipeline(directory)
-    sources = tuple(dataclasses.replace(source, read=ReadMode.TABLE) for source in pipeline.sources[:1])
-    monkeypatch.setattr(runner, "table_frame", lambda *_: table)
-    monkeypatch.setattr(runner, "create_views", lambda pipeline, _, frame_of: [*map(frame_of, pipeline.sources)])
-    return dataclasses.replace(pipeline, sources=sources)
+def moving(_spark: FakeSpark, query: FakeQuery) -> None:
+    query.write.error = TablesMoved()
+    query.end("[FOREACH_BATCH_USER_FUNCTION_ERROR] TablesMoved")
 
 
-def test_stop_does_not_wait_for_a_table_that_is_being_read(
-    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_query_whose_tables_have_moved_begins_its_batch_again_and_that_is_no_failure(
+    tmp_path: Path, committed: list[Any]
 ) -> None:
-    stop, table, spark = threading.Event(), SlowTable(), FakeSpark()
-    pipeline = pipeline_of_a_table(tmp_path, table, monkeypatch)
+    def go_on(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.finish_batch(0, 10)
+        query.end()
 
-    def stop_when_it_is_read() -> None:
-        table.is_being_read.wait(60)
-        stop.set()
-
-    stopping = threading.Thread(target=stop_when_it_is_read)
-    stopping.start()
-    try:
-        with pytest.raises(RunStopped):
-            run(pipeline, spark, Told(), stop=stop)
-    finally:
-        table.released.set()
-        stopping.join()
-    assert spark.started == []
+    tables, spark = NoTables(), FakeSpark(*[moving] * 8, go_on)
+    summary = run(made_pipeline(tmp_path), spark, Told(), tables=tables)
+    assert (summary.batches, summary.warnings, tables.moved) == (1, (), ["by_day"] * 8)
+    assert len(spark.started) == 9
 
 
-def test_a_table_that_cannot_be_read_ends_the_run(
-    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_table_that_cannot_be_read_on_is_tried_again_and_ends_the_run_in_the_end(
+    tmp_path: Path, committed: list[Any]
 ) -> None:
-    table = SlowTable(RuntimeError("org.apache.kafka.common.errors.TimeoutException: no answer"))
-    with pytest.raises(PipelineError, match="did not answer flights in time"):
-        run(pipeline_of_a_table(tmp_path, table, monkeypatch), FakeSpark(), Told())
+    class Unreachable(NoTables):
+        def read(self) -> None: ...
+
+    tables = Unreachable(PipelineUnreachableError("nobody tells where airlines ends"))
+    spark = FakeSpark(*[moving] * 20)
+    with pytest.raises(PipelineError, match="nobody tells where airlines ends"):
+        run(made_pipeline(tmp_path), spark, Told(), tables=tables)
+    assert 2 <= len(spark.started) <= 10
+
+
+def test_stop_while_a_table_is_read_on_ends_the_run(tmp_path: Path, committed: list[Any]) -> None:
+    stop = threading.Event()
+
+    class Stopping(NoTables):
+        def move(self, view: str) -> None:
+            stop.set()
+            raise RunStopped
+
+    spark = FakeSpark(moving)
+    summary = run(made_pipeline(tmp_path), spark, Told(), once=False, stop=stop, tables=Stopping())
+    assert (summary.was_stopped, len(spark.started)) == (True, 1)
 
 
 def test_a_query_that_ended_without_a_word_is_found_out(
