@@ -63,7 +63,7 @@ to_option = click.option(
 
 @click.group(name="pipeline")
 def command() -> None:
-    """Write, check, run and watch pipelines: topics, SQL and sinks in a YAML file, on Spark."""
+    """Write, check, run and watch pipelines: topics, SQL or Python, and sinks, in a file, on Spark."""
 
 
 @command.command(name="init")
@@ -463,14 +463,16 @@ def _checked_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
 
 
 def checked_before_spark(pipeline: Pipeline, bootstrap: str) -> Pipeline:
-    """Sees that directories and topics of a pipeline are right."""
+    """Sees that directories, functions of Python and topics of a pipeline are right."""
     from barnabas.client.admin import Admin
     from barnabas.pipelines.cluster_check import check_cluster
     from barnabas.pipelines.cluster_identity import identity_of
     from barnabas.pipelines.machine_check import check_directories
+    from barnabas.pipelines.python_functions import load_functions
     from barnabas.pipelines.state_directory import StateDirectory
 
     check_directories(pipeline)
+    load_functions(pipeline)
 
     async def topics(client: Client) -> None:
         async with Admin(client) as admin:

@@ -88,12 +88,14 @@ def _tell_sum(pipeline: Pipeline, verdicts: Sequence[Verdict], junit: Path | Non
 
 def _read(path: Path, tests: Path, only: str | None) -> tuple[Pipeline, tuple[Case, ...]]:
     from barnabas.pipelines.cases import read_cases
+    from barnabas.pipelines.python_functions import load_functions
     from barnabas.pipelines.reading import read_pipeline
     from barnabas.pipelines.spark_extra import require_spark_extra
 
     require_spark_extra()
     pipeline = read_pipeline(path)
     cases = read_cases(pipeline, tests)
+    load_functions(pipeline)
     if only is not None:
         chosen = tuple(case for case in cases if only.lower() in case.name.lower())
         if not chosen:

@@ -20,6 +20,7 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
 from barnabas.pipelines.cases import GivenRecord, path_of_tests, read_cases
 from barnabas.pipelines.definition import Pipeline, PipelineError, ReadMode, SparkEndedError
+from barnabas.pipelines.python_functions import forget_functions, load_functions
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.wire.topics import TopicPartition
 
@@ -67,6 +68,7 @@ def develop(plan: DevPlan) -> None:
 
     pipeline = read_pipeline(plan.path)
     _views(plan, pipeline)
+    load_functions(pipeline)
     samples = _samples(plan, pipeline, frozenset())
     with tempfile.TemporaryDirectory(prefix="barnabas-dev-", ignore_cleanup_errors=True) as directory:
         java = find_java()
@@ -82,27 +84,51 @@ def develop(plan: DevPlan) -> None:
             if plan.is_once:
                 _look(plan, pipeline, session)
                 return
-            seen: object = None
+            seen: dict[Path, object] = {}
             while True:
-                seen = _changed(plan.path, seen)
-                _look_again(plan, session)
+                _await_change((plan.path, *_files_of(pipeline)), seen)
+                pipeline = _look_again(plan, session) or pipeline
 
 
-def _changed(path: Path, seen: object) -> object:
-    """Waits until the file is another than `seen`; returns what tells it from the next."""
+def _files_of(pipeline: Pipeline) -> tuple[Path, ...]:
+    """The files of its functions of Python."""
+    return tuple(
+        dict.fromkeys(file for step in pipeline.steps if step.python is not None for file in step.python.files)
+    )
+
+
+def _await_change(paths: tuple[Path, ...], seen: dict[Path, object]) -> None:
+    """Waits until one of the files, the first of which is the pipeline's, is another than `seen`, and notes it there.
+
+    The pipeline's counts when nothing was seen of it yet, others do not.
+    """
     while True:
-        try:
-            found = path.stat()
-            mark = (found.st_mtime_ns, found.st_size, found.st_ino)
-        except OSError:
-            mark = None  # an editor replaces it just now
-        if mark is not None and mark != seen:
-            return mark
+        marks = {path: _mark(path) for path in paths}
+        # An editor replaces it just now.
+        is_there = marks[paths[0]] is not None
+        has_changed = paths[0] not in seen or any(seen.get(path, mark) != mark for path, mark in marks.items())
+        if is_there and has_changed:
+            seen.clear()
+            seen.update(marks)
+            return
+        seen.update({path: mark for path, mark in marks.items() if path not in seen and path != paths[0]})
         time.sleep(_LOOK_SECONDS)
 
 
-def _look_again(plan: DevPlan, session: DevSession) -> None:
+def _mark(path: Path) -> object:
+    """What tells a file from its next version; None where it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def _look_again(plan: DevPlan, session: DevSession) -> Pipeline | None:
+    """The pipeline as it is now; None where its file cannot be read."""
     click.echo(f"--- {plan.path}")
+    forget_functions()
+    pipeline = None
     try:
         pipeline = read_pipeline(plan.path)
         for topic, records in _samples(plan, pipeline, session.topics).items():
@@ -112,6 +138,7 @@ def _look_again(plan: DevPlan, session: DevSession) -> None:
         raise  # no later version of the file would be shown
     except (PipelineError, CommandError) as error:
         click.echo(printable(str(error)))
+    return pipeline
 
 
 def _look(plan: DevPlan, pipeline: Pipeline, session: DevSession) -> None:

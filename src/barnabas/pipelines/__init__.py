@@ -1,4 +1,9 @@
-"""Pipelines on Spark: topics, SQL steps and sinks in a YAML file, checked before they run, once or continuously.
+"""Pipelines on Spark: topics, steps in SQL or Python, and sinks, checked before they run, once or continuously.
 
-Spark, sqlglot and PyYAML come with `barnabas[spark]`; nothing here imports them before it is called.
+A pipeline is a YAML file, or a Python file with a function under `@pipeline`. Spark, sqlglot and PyYAML come with
+`barnabas[spark]`; nothing here imports them before it is called.
 """
+
+from barnabas.pipelines.decorator import pipeline
+
+__all__ = ["pipeline"]

@@ -44,7 +44,8 @@ def _unused(pipeline: Pipeline) -> list[tuple[int, str]]:
 
 def _aggregates(pipeline: Pipeline, name: str) -> bool:
     step = pipeline.step(name)
-    return step is not None and parse_query(step.sql).aggregates
+    # What a function of Python does is not known.
+    return step is not None and step.python is None and parse_query(step.sql).aggregates
 
 
 def _reads_stream(pipeline: Pipeline, name: str) -> bool:

@@ -112,7 +112,8 @@ class Case:
 
 def path_of_tests(pipeline: Path) -> Path:
     """Where the tests of a pipeline's file are, unless somebody says otherwise."""
-    return pipeline.with_name(pipeline.name.removesuffix(".yaml").removesuffix(".yml") + SUFFIX)
+    stem = pipeline.stem if pipeline.suffix in {".yaml", ".yml", ".py"} else pipeline.name
+    return pipeline.with_name(stem + SUFFIX)
 
 
 def read_cases(pipeline: Pipeline, path: Path) -> tuple[Case, ...]:

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from barnabas.pipelines.python_code import PythonCode
 from barnabas.pipelines.writer_schemas import RegisteredSchema, WriterSchemas
 
 PIPELINE_NAME = re.compile(r"[a-zA-Z0-9._-]{1,100}")
@@ -210,11 +211,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A view that one query makes of sources and earlier steps.
+    """A view that one query, or a function of Python, makes of sources and earlier steps.
 
     `sql_line_starts` has, in order, (offset in `sql`, line of the file) of each place where a line of the file begins.
     `reads` has the sources and steps that the query names, in the spelling of their own definition. Of rows that have
-    the same values in the columns of `deduplicate` only the first is one, for as long as the watermark's delay.
+    the same values in the columns of `deduplicate` only the first is one, for as long as the watermark's delay. With
+    `python` there is no SQL.
     """
 
     name: str
@@ -225,6 +227,7 @@ class Step:
     reads: tuple[str, ...] = ()
     deduplicate: tuple[str, ...] = ()
     deduplicate_line: int = 0
+    python: PythonCode | None = None
 
     def line_at(self, offset: int) -> int:
         """The file's line of an offset in `sql`. How YAML wrote the text matters: in a folded scalar many lines of the

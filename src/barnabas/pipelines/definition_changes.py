@@ -3,21 +3,27 @@
 A query without state of Spark's (no groups, no joins of streams) may change as it likes, as long as it reads the same
 streams. One with state may get what the state knows nothing of: another filter, another name of a step, a column that
 is made beside those that are there. What decides is compared as syntax trees; what cannot be told apart is refused.
+Whether Spark keeps state for a function of Python its checkpoint says, and what of it nobody: there all is refused that
+was changed, unless the step's `revision` says that it goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from barnabas.pipelines.definition import Pipeline
+from barnabas.pipelines.python_code import changed_parts
 from barnabas.pipelines.query_parts import QueryParts, parts_of, renamed_query, tables_of
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema
 from barnabas.pipelines.sql_steps import SqlError, is_same_query, parse_query
 
 _SQL: Final = "sql"
 _DEDUPLICATE: Final = "deduplicate"
+_PYTHON: Final = "python"
+_TIMES: Final = ("watermark", _DEDUPLICATE)
+_NAMED_PARTS_MAX: Final = 5
 Definition = Mapping[str, Any]
 
 
@@ -41,10 +47,16 @@ class Changes:
 
 
 def changes_of(
-    pipeline: Pipeline, now: Definition, before: Definition, names: Mapping[str, str] | None = None
+    pipeline: Pipeline,
+    now: Definition,
+    before: Definition,
+    names: Mapping[str, str] | None = None,
+    stateful: Collection[str] | None = None,
 ) -> Changes:
-    """Compares two definitions (`definition_of`); `names` are those that the state has had so far (`Changes`)."""
-    looking = _Looking(pipeline, now, before, dict(names or {}))
+    """Compares two definitions (`definition_of`); `names` are those that the state has had so far (`Changes`), and
+    `stateful` the views, by these names, for which Spark has kept state: it may be any where that is None.
+    """
+    looking = _Looking(pipeline, now, before, dict(names or {}), stateful)
     try:
         return looking.look()
     except _RefusedError as refused:
@@ -52,8 +64,16 @@ def changes_of(
 
 
 class _Looking:
-    def __init__(self, pipeline: Pipeline, now: Definition, before: Definition, names: dict[str, str]) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        now: Definition,
+        before: Definition,
+        names: dict[str, str],
+        stateful: Collection[str] | None,
+    ) -> None:
         self._pipeline = pipeline
+        self._stateful = stateful
         self._old, self._new = _Graph(before), _Graph(now)
         self._names = names
         self._taken: list[str] = []
@@ -113,16 +133,21 @@ class _Looking:
             self._compare_source(name, self._new.sources_behind(new_view))
         streams = self._old.streams(old_view)
         pairs = self._pairs(old_chain, new_chain)
+        if self._old.has_python(old_chain) or self._new.has_python(new_chain):
+            self._refuse_other_streams(old_view, new_view)
+            if not self._keeps_state_of_python(old_view, old_chain, new_chain):
+                self._take_stateless(new_view, pairs, old_chain, new_chain)
+                return
+            self._refuse_other_steps(new_view, pairs, old_chain, new_chain)
+            for old, new in pairs.items():
+                self._compare_beside_python(old, new, new_view)
+            self._compare_inputs_of_python(old_view, pairs)
+            return
         if not self._old.has_state(old_view) and not self._new.has_state(new_view) and len(streams) == 1:
             self._refuse_other_streams(old_view, new_view)
             self._take_stateless(new_view, pairs, old_chain, new_chain)
             return
-        for name in old_chain:
-            if name not in pairs:
-                raise _RefusedError("step", new_view, f"step {name} was removed from what {new_view} reads")
-        for name in new_chain:
-            if name not in pairs.values():
-                raise _RefusedError("step", name, f"step {name} was added before {new_view}, which has state")
+        self._refuse_other_steps(new_view, pairs, old_chain, new_chain)
         grouped = next((name for name in old_chain if self._old.aggregates(name)), new_view)
         for old, new in pairs.items():
             self._compare_step(old, new, _Place(self._old, old_view, old), grouped)
@@ -130,6 +155,59 @@ class _Looking:
         for name in self._old.sources_behind(old_view):
             self._compare_schema(name, old_view)
         self._compare_keys(new_view, pairs)
+
+    def _refuse_other_steps(
+        self, view: str, pairs: Mapping[str, str], old_chain: Sequence[str], new_chain: Sequence[str]
+    ) -> None:
+        for name in old_chain:
+            if name not in pairs:
+                raise _RefusedError("step", view, f"step {name} was removed from what {view} reads")
+        for name in new_chain:
+            if name not in pairs.values():
+                raise _RefusedError("step", name, f"step {name} was added before {view}, which has state")
+
+    def _keeps_state_of_python(self, old_view: str, old_chain: Sequence[str], new_chain: Sequence[str]) -> bool:
+        """Whether Spark has kept state for the query of a view, or the text says that it does or will."""
+        if self._stateful is None or self._names.get(old_view, old_view) in self._stateful:
+            return True
+        is_grouped = any(
+            graph.aggregates(name)
+            for graph, chain in ((self._old, old_chain), (self._new, new_chain))
+            for name in chain
+        )
+        return is_grouped or len(self._old.streams(old_view)) > 1
+
+    def _compare_beside_python(self, old: str, new: str, view: str) -> None:
+        """Of a query with state and a function of Python each step stays what it is, but for what `revision` says."""
+        before, after = self._old.steps[old], self._new.steps[new]
+        revisions = [str(step.get("revision") or "") for step in (before, after)]
+        if all(revisions) and revisions[0] != revisions[1]:
+            raise _RefusedError("step", new, f"step {new} was changed (revision), and Spark keeps state for {view}")
+        if self._is_same_step(old, new):
+            return
+        if not (self._old.is_python(old) and self._new.is_python(new)):
+            what = f"step {new} was changed (sql), and Spark keeps state for {view}, of which Python is a part"
+            raise _RefusedError("step", new, what)
+        times = [key for key in _TIMES if before.get(key) != after.get(key)]
+        if times:
+            raise _RefusedError("step", new, f"step {new} was changed ({times[0]}), and {view} forgets by it")
+        parts = changed_parts(before.get("code", {}), after.get("code", {})) or ["what it reads"]
+        more = ["..."] if len(parts) > _NAMED_PARTS_MAX else []
+        what = f"step {new} was changed ({', '.join([*parts[:_NAMED_PARTS_MAX], *more])})"
+        if not revisions[1]:
+            why = f"and what Spark keeps for {view} cannot be told from Python: a `revision` says that it goes on"
+            raise _RefusedError("step", new, f"{what}, {why}")
+        self._taken.append(f"{what}, and goes on since it is of the same revision")
+
+    def _compare_inputs_of_python(self, old_view: str, pairs: Mapping[str, str]) -> None:
+        """A function has all columns of what it reads; which of them it keeps, only its `revision` can say."""
+        if all(self._new.steps[new].get("revision") for new in pairs.values() if self._new.is_python(new)):
+            return
+        for name in self._old.sources_behind(old_view):
+            before, after = (list(_columns_of(graph.sources[name])) for graph in (self._old, self._new))
+            if before != after:
+                what = f"the columns of source {name} were changed, and what Spark keeps for {old_view} may have them"
+                raise _RefusedError("source", name, f"{what}: a `revision` of its step in Python says that it goes on")
 
     def _compare_schema(self, name: str, view: str) -> None:
         """Raises _RefusedError where Spark would take a column that it has kept for another: it knows them by their
@@ -221,11 +299,15 @@ class _Looking:
 
     def _is_same_step(self, old: str, new: str) -> bool:
         before, after = self._old.steps[old], self._new.steps[new]
-        if any(before.get(key) != after.get(key) for key in ("watermark", _DEDUPLICATE)):
+        if any(before.get(key) != after.get(key) for key in _TIMES):
             return False
+        if self._old.is_python(old) or self._new.is_python(new):
+            return _is_same_python(before, after, self._renames)
         return is_same_query(renamed_query(before[_SQL], self._renames), renamed_query(after[_SQL], {}))
 
     def _parts(self, graph: _Graph, name: str) -> QueryParts | None:
+        if graph.is_python(name):
+            return None
         renames = self._renames if graph is self._old else {}
         return parts_of(renamed_query(graph.steps[name][_SQL], renames))
 
@@ -242,6 +324,12 @@ class _Graph:
         self._aggregates: dict[str, bool] = {}
         self._has_with: dict[str, bool] = {}
         for name, step in self.steps.items():
+            if _PYTHON in step:
+                found = (names.get(str(view).lower()) for view in step.get("reads", ()))
+                self._reads[name] = tuple(view for view in found if view is not None and view != name)
+                self._aggregates[name] = bool(step.get(_DEDUPLICATE))
+                self._has_with[name] = False
+                continue
             try:
                 query = parse_query(str(step[_SQL]))
             except SqlError:
@@ -255,6 +343,14 @@ class _Graph:
     def reads(self, name: str) -> tuple[str, ...]:
         """The views that a view reads itself, as often as it does."""
         return self._reads.get(name, ())
+
+    def is_python(self, name: str) -> bool:
+        """Whether a step is a function of Python."""
+        return _PYTHON in self.steps[name]
+
+    def has_python(self, names: Sequence[str]) -> bool:
+        """Whether one of the steps is."""
+        return any(map(self.is_python, names))
 
     def names_parts(self, name: str) -> bool:
         """Whether a step has WITH."""
@@ -354,15 +450,27 @@ def _renames(old: _Graph, new: _Graph) -> dict[str, str]:
     for name, step in old.steps.items():
         if name in new.steps or name in new.sources:
             continue
-        sql = renamed_query(step[_SQL], found)
         for candidate in added:
             other = new.steps[candidate]
-            is_alike = all(other.get(key) == step.get(key) for key in ("watermark", _DEDUPLICATE))
-            if is_alike and is_same_query(sql, renamed_query(other[_SQL], {})):
+            is_alike = all(other.get(key) == step.get(key) for key in _TIMES)
+            if is_alike and _is_same_rows(step, other, found):
                 found[name] = candidate
                 added.remove(candidate)
                 break
     return found
+
+
+def _is_same_rows(step: Definition, other: Definition, renames: Mapping[str, str]) -> bool:
+    if _PYTHON in step or _PYTHON in other:
+        return _is_same_python(step, other, renames)
+    return is_same_query(renamed_query(step[_SQL], renames), renamed_query(other[_SQL], {}))
+
+
+def _is_same_python(before: Definition, after: Definition, renames: Mapping[str, str]) -> bool:
+    """Whether two steps are the same function of the same views, as far as its text says."""
+    if not all(before.get(key) == after.get(key) for key in (_PYTHON, "result", "code")):
+        return False
+    return [renames.get(view, view) for view in before.get("reads", ())] == list(after.get("reads", ()))
 
 
 def _columns_of(source: Definition) -> dict[str, str]:

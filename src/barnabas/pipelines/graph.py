@@ -188,8 +188,9 @@ def _source_notes(source: Source) -> Iterator[str]:
 
 
 def _step_notes(step: Step) -> Iterator[str]:
-    query = parse_query(step.sql)
-    if query.aggregates:
+    if step.python is not None:
+        yield f"python: {step.python.path.name}:{step.python.function}"
+    elif parse_query(step.sql).aggregates:
         yield "groups"
     if step.watermark is not None:
         yield f"watermark: {step.watermark.column}, {format_duration(step.watermark.delay_ms)}"

@@ -43,7 +43,9 @@ def pipeline_schema() -> Schema:
             "maxProperties": reading.SOURCES_MAX,
             "additionalProperties": _source(),
         },
-        "steps": _list("Queries, each a view for those below it and for sinks.", _step(), reading.STEPS_MAX),
+        "steps": _list(
+            "Queries and functions, each a view for those below it and for sinks.", _step(), reading.STEPS_MAX
+        ),
         "sinks": _list("What is written.", _sink(), sink_reading.SINKS_MAX),
         "trigger": _duration(f"Between the starts of two batches of a run without --once: {trigger}."),
         "state": _text("Directory of checkpoints, relative to this file; .barnabas/NAME if left out."),
@@ -195,10 +197,19 @@ def _step() -> Schema:
     keys = {
         "name": _text("The view's name in SQL.", reading.VIEW_NAME),
         "sql": _text("One query of Spark SQL over sources and earlier steps."),
+        "python": _text("In place of SQL: FILE.py:FUNCTION, whose parameters are sources and earlier steps."),
+        "result": _text("Of a function that returns a dict of DataFrames: which of them is this step."),
+        "revision": {
+            "description": "The state goes on with a changed function as long as this is the same.",
+            "type": ["string", "integer"],
+        },
         "watermark": _block("How late rows may be.", reading.WATERMARK_KEYS, watermark, ("column", "delay")),
         "deduplicate": _columns("Columns by which a row is known: only the first is let through within the watermark."),
     }
-    return _block("One query.", reading.STEP_KEYS, keys, ("name", "sql"))
+    step = _block("One query, or a function of Python.", reading.STEP_KEYS, keys, ("name",))
+    of_python = {"anyOf": [{"required": [name]} for name in reading.PYTHON_KEYS]}
+    kinds = [{"required": ["sql"], "not": of_python}, {"required": ["python"]}]
+    return {**step, "oneOf": kinds}
 
 
 def _sink() -> Schema:

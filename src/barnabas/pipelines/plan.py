@@ -1,4 +1,4 @@
-"""A pipeline's SQL as Spark's views, and what Spark says of it before anything runs."""
+"""A pipeline's steps as Spark's views, and what Spark says of it before anything runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from barnabas.pipelines.definition import (
 )
 from barnabas.pipelines.event_times import watched_times
 from barnabas.pipelines.lake_rows import ORDER_COLUMN, needs_order, with_order
+from barnabas.pipelines.python_functions import PythonFrames
 from barnabas.pipelines.record_columns import RewrittenSql
 from barnabas.pipelines.sinks import writer_of
 from barnabas.pipelines.sources import empty_frame
@@ -81,13 +82,10 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
             frame_of(source).createOrReplaceTempView(source.name)
         except PySparkException as error:
             raise pipeline.error(f"source {source.name}: {spark_message(error)}", source.schema_line) from error
+    functions = PythonFrames(pipeline, session)
     for step in pipeline.steps:
-        sql = query_for_spark(step.sql, [source.name for source in pipeline.sources])
-        try:
-            frame = session.sql(sql.text)
-        except PySparkException as error:
-            line = _line_of(error, step, sql)
-            raise pipeline.error(f"step {step.name}: {spark_message(error)}", line) from error
+        made = step.python
+        frame = _queried(pipeline, session, step) if made is None else functions.frame(step, made)
         if step.watermark is not None:
             try:
                 frame = watched_times(frame, step.name, step.watermark)
@@ -99,6 +97,17 @@ def create_views(pipeline: Pipeline, session: SparkSession, frame_of: Callable[[
         if step.deduplicate:
             frame = _deduplicated(pipeline, frame, step)
         frame.createOrReplaceTempView(step.name)
+
+
+def _queried(pipeline: Pipeline, session: SparkSession, step: Step) -> DataFrame:
+    from pyspark.errors import PySparkException
+
+    sql = query_for_spark(step.sql, [source.name for source in pipeline.sources])
+    try:
+        return session.sql(sql.text)
+    except PySparkException as error:
+        line = _line_of(error, step, sql)
+        raise pipeline.error(f"step {step.name}: {spark_message(error)}", line) from error
 
 
 def _deduplicated(pipeline: Pipeline, frame: DataFrame, step: Step) -> DataFrame:

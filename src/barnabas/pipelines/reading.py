@@ -6,7 +6,8 @@ This is all that can be known without a cluster, without the machine and without
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from barnabas.pipelines.definition import (
     RECORD_COLUMNS,
     Cluster,
     Pipeline,
+    PipelineError,
     ReadMode,
     Registry,
     Source,
@@ -27,10 +29,11 @@ from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.file_parts import View, beside, directory_of, refuse_unknown_column
 from barnabas.pipelines.file_secrets import stands_open
 from barnabas.pipelines.named_jars import jars_named
+from barnabas.pipelines.python_files import is_python, python_code, python_document
 from barnabas.pipelines.schema_registry import registry_of
 from barnabas.pipelines.sink_reading import refuse_sinks_in_the_way, sinks_of
 from barnabas.pipelines.source_reading import SOURCE_KEYS, source_of
-from barnabas.pipelines.sql_steps import SqlError, StepQuery, parse_query, refuse_joins_of_topics
+from barnabas.pipelines.sql_steps import SqlError, parse_query, refuse_joins_of_topics
 from barnabas.pipelines.yaml_positions import Section, Text, nearest, read_document
 
 SOURCES_MAX: Final = 50
@@ -41,7 +44,9 @@ DELAY_MS_MAX: Final = 3_650 * 24 * 3_600_000
 STATE_ROOT: Final = ".barnabas"
 
 PIPELINE_KEYS: Final = ("name", "sources", "steps", "sinks", "trigger", "state", "spark", "jars", "cluster", "registry")
-STEP_KEYS: Final = ("name", "sql", "watermark", "deduplicate")
+STEP_KEYS: Final = ("name", "sql", "python", "result", "revision", "watermark", "deduplicate")
+PYTHON_KEYS: Final = ("result", "revision")
+"""Of a step, what is for functions of Python."""
 DEDUPLICATE_COLUMNS_MAX: Final = 50
 WATERMARK_KEYS: Final = ("column", "delay", "ahead")
 
@@ -65,6 +70,13 @@ SPARK_SETTINGS_TAKEN: Final = (
 )
 """How settings begin that a pipeline's file cannot have: what a run is made of, or what is without effect by then."""
 
+STATE_OF_PYTHON: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
+"""A setting of Spark without which it has no stateful processors in Python. A state that is there keeps its own."""
+
 VIEW_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,99}")
 
 
@@ -73,7 +85,7 @@ def read_pipeline(path: Path) -> Pipeline:
 
     Raises PipelineMissingError where there is no such file, PipelineError for the first thing in it that is wrong.
     """
-    document = read_document(path, PIPELINE_KEYS)
+    document = python_document(path, PIPELINE_KEYS) if is_python(path) else read_document(path, PIPELINE_KEYS)
     name = document.text("name")
     if not PIPELINE_NAME.fullmatch(name.value):
         message = f'name "{name.value}" must be 1 to 100 letters, digits, ".", "_" and "-": it names a consumer group'
@@ -84,6 +96,7 @@ def read_pipeline(path: Path) -> Pipeline:
     state = document.text("state") if "state" in document else None
     state_directory = directory_of(document, path, "state", state) if state else beside(path) / STATE_ROOT / name.value
     spark = _spark(document) if "spark" in document else {}
+    settings = {**spark, **(STATE_OF_PYTHON if any(step.python is not None for step in steps) else {})}
     pipeline = Pipeline(
         name=name.value,
         path=path,
@@ -94,7 +107,7 @@ def read_pipeline(path: Path) -> Pipeline:
         trigger_ms=_duration(document, "trigger", TRIGGER_MS_MIN, TRIGGER_MS_MAX) if "trigger" in document else None,
         line=name.line,
         state_line=name.line if state is None else state.line,
-        spark=tuple(spark.items()),
+        spark=tuple(settings.items()),
         registry=registry_of(document) if "registry" in document else Registry(),
         cluster=cluster_of(document) if "cluster" in document else Cluster(),
         jars=jars_named(document, path) if "jars" in document else (),
@@ -157,22 +170,52 @@ def _steps(document: Section, views: dict[str, View]) -> tuple[Step, ...]:
 def _step(
     section: Section, name: Text, views: dict[str, View], later: Mapping[str, int], sources: tuple[str, ...]
 ) -> Step:
+    if "python" in section:
+        if "sql" in section:
+            message = f'{name.value} is made by "python", a function, or by "sql", a query: remove one of them'
+            raise section.error(message, section.keys["sql"])
+        return _python_step(section, name, views, later)
+    for key in PYTHON_KEYS:
+        if key in section:
+            raise section.error(f"{key} is for steps with `python`: remove it", section.keys[key])
     sql = section.text("sql")
     try:
         query = parse_query(sql.value)
         refuse_joins_of_topics(sql.value, sources)
     except SqlError as error:
         raise section.error(f"{name.value}: {error}", sql.line_at(error.offset)) from None
-    reads = tuple(_view_read(section, name, sql, read.name, read.offset, views, later) for read in query.reads)
+    reads = tuple(
+        _view_read(section.error, name, read.name, sql.line_at(read.offset), views, later) for read in query.reads
+    )
+    return _with_times(
+        section,
+        query.columns,
+        views,
+        reads,
+        Step(name=name.value, sql=sql.value, line=name.line, sql_line_starts=sql.line_starts),
+    )
+
+
+def _python_step(section: Section, name: Text, views: dict[str, View], later: Mapping[str, int]) -> Step:
+    code = python_code(section)
+
+    def refuse(message: str, line: int) -> PipelineError:
+        return PipelineError(message, path=code.path, line=line)
+
+    reads = tuple(_view_read(refuse, name, each, code.line, views, later) for each in code.parameters)
+    return _with_times(section, None, views, reads, Step(name=name.value, sql="", line=name.line, python=code))
+
+
+def _with_times(
+    section: Section, columns: tuple[str, ...] | None, views: dict[str, View], reads: tuple[View, ...], step: Step
+) -> Step:
+    """The step with all that its section has besides what makes its rows."""
     is_stream = any(view.is_stream for view in reads)
-    watermark = _watermark(section, name, query, is_stream) if "watermark" in section else None
-    deduplicate = _deduplicate(section, name, query) if "deduplicate" in section else ()
-    _add_view(section, views, View(name.value, query.columns, is_stream), name.line)
-    return Step(
-        name=name.value,
-        sql=sql.value,
-        line=name.line,
-        sql_line_starts=sql.line_starts,
+    watermark = _watermark(section, step.name, columns, is_stream) if "watermark" in section else None
+    deduplicate = _deduplicate(section, step.name, columns) if "deduplicate" in section else ()
+    _add_view(section, views, View(step.name, columns, is_stream), step.line)
+    return replace(
+        step,
         watermark=watermark,
         reads=tuple(view.name for view in reads),
         deduplicate=deduplicate,
@@ -181,42 +224,46 @@ def _step(
 
 
 def _view_read(
-    section: Section, step: Text, sql: Text, name: str, offset: int, views: dict[str, View], later: Mapping[str, int]
+    refuse: Callable[[str, int], PipelineError],
+    step: Text,
+    name: str,
+    line: int,
+    views: dict[str, View],
+    later: Mapping[str, int],
 ) -> View:
     view = views.get(name.lower())
     if view is not None:
         return view
-    line = sql.line_at(offset)
     if name.lower() == step.value.lower():
-        raise section.error(f"{step.value} reads itself: a step reads sources and earlier steps", line)
+        raise refuse(f"{step.value} reads itself: a step reads sources and earlier steps", line)
     if name.lower() in later:
         message = f'{step.value} reads "{name}", a step further down (line {later[name.lower()]}): move that one up'
-        raise section.error(f"{message}, or break the circle if it needs {step.value}", line)
+        raise refuse(f"{message}, or break the circle if it needs {step.value}", line)
     known = [view.name for view in views.values()]
     hint = nearest(name, known) or f"; there are: {', '.join(known)}"
-    raise section.error(f'{step.value} reads "{name}", which is neither a source nor an earlier step{hint}', line)
+    raise refuse(f'{step.value} reads "{name}", which is neither a source nor an earlier step{hint}', line)
 
 
-def _watermark(section: Section, step: Text, query: StepQuery, is_stream: bool) -> Watermark:
+def _watermark(section: Section, step: str, columns: tuple[str, ...] | None, is_stream: bool) -> Watermark:
     watermark = section.section("watermark", WATERMARK_KEYS)
     column = watermark.text("column")
     if not is_stream:
-        message = f"{step.value} reads no stream, so no row of it is late: remove the watermark"
+        message = f"{step} reads no stream, so no row of it is late: remove the watermark"
         raise section.error(message, section.keys["watermark"])
-    refuse_unknown_column(watermark, column, "column", query.columns, step.value)
+    refuse_unknown_column(watermark, column, "column", columns, step)
     delay_ms = _duration(watermark, "delay", 0, DELAY_MS_MAX)
     ahead_ms = _duration(watermark, "ahead", 0, DELAY_MS_MAX) if "ahead" in watermark else AHEAD_MS_DEFAULT
     return Watermark(column.value, delay_ms, column.line, ahead_ms)
 
 
-def _deduplicate(section: Section, step: Text, query: StepQuery) -> tuple[str, ...]:
+def _deduplicate(section: Section, step: str, columns: tuple[str, ...] | None) -> tuple[str, ...]:
     if "watermark" not in section:
-        message = f"deduplicate needs the step's watermark: {step.value} would keep every row's columns for ever"
+        message = f"deduplicate needs the step's watermark: {step} would keep every row's columns for ever"
         raise section.error(f"{message}; add `watermark: {{column: ..., delay: ...}}`", section.keys["deduplicate"])
-    columns = section.texts("deduplicate", DEDUPLICATE_COLUMNS_MAX)
-    for column in columns:
-        refuse_unknown_column(section, column, "deduplicate", query.columns, step.value)
-    return tuple(column.value for column in columns)
+    named = section.texts("deduplicate", DEDUPLICATE_COLUMNS_MAX)
+    for column in named:
+        refuse_unknown_column(section, column, "deduplicate", columns, step)
+    return tuple(column.value for column in named)
 
 
 def _add_view(section: Section, views: dict[str, View], view: View, line: int) -> None:

@@ -37,6 +37,16 @@ def aggregates_a_stream(frame: DataFrame) -> bool:
     )
 
 
+def has_python_state(frame: DataFrame) -> bool:
+    """Whether a stateful processor in Python is anywhere in the frame's plan."""
+    return any("TransformWithStateInP" in node.nodeName() for node in _nodes(frame._jdf.queryExecution().analyzed()))  # noqa: SLF001
+
+
+def is_of_session(session: SparkSession, frame: DataFrame) -> bool:
+    """Whether a frame was made of frames of this session, and not of another one of the same Spark."""
+    return bool(frame._jdf.sparkSession().equals(session._jsparkSession))  # noqa: SLF001
+
+
 def columns_parquet_refuses(session: SparkSession, frame: DataFrame) -> list[str]:
     """The columns of the frame, with their types, that Spark cannot write to Parquet."""
     jvm = session._jvm  # noqa: SLF001

@@ -1,12 +1,12 @@
 """What a pipeline's state was made from, and whether the pipeline of today is still that.
 
 SQL is kept as it was written, and compared by its syntax tree: what is inside quotes counts to the last space, layout
-and comments count for nothing.
+and comments count for nothing. Of a function in Python digests of syntax trees are kept, one for each definition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from barnabas.pipelines.definition import (
@@ -42,9 +42,18 @@ def definition_of(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def changes_since(pipeline: Pipeline, before: Mapping[str, Any], names: Mapping[str, str] | None = None) -> Changes:
-    """What differs to the definition of before. A schema that differs is none: `changed_schemas` tells of it."""
-    return changes_of(pipeline, definition_of(pipeline), before, names)
+def changes_since(
+    pipeline: Pipeline,
+    before: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+    stateful: Collection[str] | None = None,
+) -> Changes:
+    """What differs to the definition of before. A schema that differs is none: `changed_schemas` tells of it.
+
+    `stateful` are the views for which Spark has kept state, by the names that the state has for them; None where that
+    is not known.
+    """
+    return changes_of(pipeline, definition_of(pipeline), before, names, stateful)
 
 
 def changed_schemas(pipeline: Pipeline, before: Mapping[str, Any]) -> tuple[str, ...]:
@@ -89,5 +98,15 @@ def _sink(sink: Sink) -> dict[str, Any]:
 
 def _step(step: Step) -> dict[str, Any]:
     late = None if step.watermark is None else {"column": step.watermark.column, "delay_ms": step.watermark.delay_ms}
-    content = {_SQL: step.sql, "watermark": late}
+    content: dict[str, Any] = {_SQL: step.sql, "watermark": late}
+    if step.python is not None:
+        code = step.python
+        content = {
+            "python": code.function,
+            "result": code.result,
+            "revision": code.revision,
+            "reads": list(step.reads),
+            "code": dict(code.parts),
+            "watermark": late,
+        }
     return {**content, "deduplicate": list(step.deduplicate)} if step.deduplicate else content

@@ -197,7 +197,9 @@ class StateDirectory:
                 pipeline.state_line,
             )
         self._refuse_other_version(pipeline, before)
-        changes = changes_since(pipeline, self._of_batches(before["definition"]), _names(before))
+        changes = changes_since(
+            pipeline, self._of_batches(before["definition"]), _names(before), self._with_spark_state()
+        )
         if changes.refused is not None:
             what, line = changes.refused
             raise pipeline.error(
@@ -277,6 +279,10 @@ class StateDirectory:
     def has_batches(self) -> bool:
         """Whether any batch was ever begun from this state."""
         return any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
+
+    def _with_spark_state(self) -> frozenset[str]:
+        """The queries for which Spark has kept state, as the state calls them."""
+        return frozenset(path.parents[1].name for path in self.directory.glob("checkpoints/*/state/*"))
 
     def batches_done(self, view: str) -> BatchesDone:
         """The last batch of the view's query that was begun, and the last that was finished."""

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX: Final = 256 * 1024
 VALUES_MAX: Final = 200_000
 """How many values a file may have once its aliases are followed: a short file can name very many."""
-_TAG_PREFIX: Final = "tag:yaml.org,2002:"
+TAG_PREFIX: Final = "tag:yaml.org,2002:"
+LINE_STARTS: Final = "line_starts"
+"""What a node has that is not from a file of YAML: its `Text.line_starts`."""
 _KIND_NAMES: Final = {
     "str": "text",
     "int": "a whole number",
@@ -107,6 +109,8 @@ class Document:
     content: str
     values_left: Iterator[int]
     """One for each value that may still be taken by `Section.value`."""
+    is_python: bool = False
+    """Whether it is no YAML, but a file of Python whose values are given as nodes (`python_files`)."""
 
     def error(self, message: str, line: int) -> PipelineError:
         """An error at a line, counted from 1."""
@@ -141,6 +145,16 @@ class Section:
 
     def __contains__(self, key: str) -> bool:
         return key in self._nodes
+
+    @property
+    def path(self) -> Path:
+        """The file, as the user named it."""
+        return self._document.path
+
+    @property
+    def is_python(self) -> bool:
+        """Whether the file is one of Python."""
+        return self._document.is_python
 
     @property
     def keys(self) -> Mapping[str, int]:
@@ -219,7 +233,8 @@ class Section:
     def _items(self, key: str, count_max: int, count_min: int = 1) -> list[tuple[int, yaml.Node]]:
         node = self._node(key)
         if _kind(node) != "seq":
-            raise self._wrong_kind(node, self._place(key), 'a list, each item of it on a line that begins with "- "')
+            wanted = "a list" if self._document.is_python else 'a list, each item of it on a line that begins with "- "'
+            raise self._wrong_kind(node, self._place(key), wanted)
         items = node.value
         if not count_min <= len(items) <= count_max:
             raise self._error(f"{key} has {len(items)} items: there must be {count_min} to {count_max}", _line(node))
@@ -229,7 +244,8 @@ class Section:
         import yaml
 
         if not isinstance(node, yaml.MappingNode) or _kind(node) != "map":
-            raise self._wrong_kind(node, label, "a block of keys, each as `key: value`")
+            wanted = "a dict" if self._document.is_python else "a block of keys, each as `key: value`"
+            raise self._wrong_kind(node, label, wanted)
         return Section(self._document, node, label, keys)
 
     def _text(self, node: yaml.Node, place: str, also: tuple[str, ...]) -> Text:
@@ -277,7 +293,7 @@ def read_document(path: Path, keys: Iterable[str], form: Form = PIPELINE_FORM) -
     """
     import yaml
 
-    document = Document(path, _content(path, form), iter(range(VALUES_MAX)))
+    document = Document(path, read_text(path, form), iter(range(VALUES_MAX)))
     try:
         node = yaml.compose(document.content, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -299,7 +315,8 @@ def read_document(path: Path, keys: Iterable[str], form: Form = PIPELINE_FORM) -
     return Section(document, node, "", keys)
 
 
-def _content(path: Path, form: Form) -> str:
+def read_text(path: Path, form: Form) -> str:
+    """The text of a file. Raises PipelineMissingError without it, PipelineError where it is too large or no UTF-8."""
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
@@ -330,7 +347,7 @@ def _line(node: yaml.Node) -> int:
 def _kind(node: yaml.Node) -> str:
     """YAML's short name of what a node is, such as `str`; the whole tag where it is none of YAML's own."""
     tag = str(node.tag)
-    kind = tag.removeprefix(_TAG_PREFIX)
+    kind = tag.removeprefix(TAG_PREFIX)
     return kind if kind in _KIND_NAMES else tag
 
 
@@ -342,6 +359,8 @@ def _line_starts(content: str, node: yaml.Node) -> tuple[tuple[int, int], ...]:
     """
     import yaml
 
+    if (known := getattr(node, LINE_STARTS, None)) is not None:
+        return tuple(known)
     begin, end = node.start_mark.index, node.end_mark.index
     line = _line(node)
     if isinstance(node, yaml.ScalarNode) and node.style in {"|", ">"}:

@@ -1,0 +1,182 @@
+"""The Python function of a step, as its file's text has it, and what of that text counts as the function.
+
+Nothing here runs it. What counts is the function and each top-level definition of its file that it names, itself or
+through others; of files beside it that are imported there, all. What is installed elsewhere is not looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+_LEFT_OUT: Final = frozenset({"ctx", "kind", "type_comment"})
+_DIGEST_DIGITS: Final = 16
+_IN_FILE: Final = ": "
+_OTHER_LINES: Final = "other lines"
+FILES_BESIDE_MAX: Final = 100
+SOURCE_BYTES_MAX: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCode:
+    """A function over DataFrames: `function` of the file `path`, defined in `line`.
+
+    `parameters` are the views that it gets. With a `result` it returns a dict, and the step is that entry of it.
+    `revision`, if not empty, stands for the code where that is compared with the one of before. `content` is the file's
+    text, `parts` a digest of each definition that counts. `arguments` are those of `@pipeline`, None without it.
+    """
+
+    path: Path
+    function: str
+    line: int
+    parameters: tuple[str, ...]
+    result: str | None = None
+    revision: str = ""
+    content: str = field(default="", repr=False)
+    parts: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    arguments: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The file, and those beside it that count."""
+        beside = {name.partition(_IN_FILE)[0] for name, _ in self.parts if _IN_FILE in name}
+        return (self.path, *(self.path.parent / each for each in sorted(beside)))
+
+
+def parts_of_code(
+    tree: ast.Module, function: str, directory: Path, decorator: ast.expr | None = None
+) -> dict[str, str]:
+    """A digest of each definition that counts, by its name; those of files beside it as `FILE: NAME`.
+
+    Layout, comments and docstrings are nothing, and so is the `decorator` that makes the pipeline: its arguments are
+    compared by themselves. Raises RecursionError where code is nested too deeply.
+    """
+    definitions, others = _statements(tree)
+    found: dict[str, list[ast.stmt]] = {}
+    waiting = [function, *(name for each in others for name in _names(each, decorator))]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in definitions:
+            continue
+        found[name] = definitions[name]
+        waiting += [each for statement in definitions[name] for each in _names(statement, decorator)]
+    parts = {name: _digest(each, decorator) for name, each in sorted(found.items())}
+    if others:
+        parts[_OTHER_LINES] = _digest(others, decorator)
+    reached = [*others, *(each for statements in found.values() for each in statements)]
+    return {**parts, **_parts_beside(reached, directory)}
+
+
+def changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The names of the definitions that differ, those of now first."""
+    names = dict.fromkeys([*after, *before])
+    return [name for name in names if before.get(name) != after.get(name)]
+
+
+def _parts_beside(statements: list[ast.stmt], directory: Path) -> dict[str, str]:
+    """Of the files in the directory that the statements import, and those that they do: whole, by their definitions."""
+    parts: dict[str, str] = {}
+    seen: set[Path] = set()
+    waiting = list(_imported(statements, directory))
+    while waiting and len(seen) < FILES_BESIDE_MAX:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        try:
+            content = path.read_bytes()[:SOURCE_BYTES_MAX]
+            tree = ast.parse(content)
+        except (OSError, SyntaxError, ValueError, MemoryError):
+            continue  # importing it says why
+        definitions, others = _statements(tree)
+        for name, each in sorted({**definitions, **({_OTHER_LINES: others} if others else {})}.items()):
+            parts[f"{path.relative_to(directory)}{_IN_FILE}{name}"] = _digest(each, None)
+        waiting += _imported(tree.body, directory)
+    return parts
+
+
+def _imported(statements: list[ast.stmt], directory: Path) -> Iterator[Path]:
+    for statement in statements:
+        for node in ast.walk(statement):
+            modules: list[str] = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            for module in modules:
+                place = directory.joinpath(*module.split("."))
+                candidates = (place.with_name(f"{place.name}.py"), place / "__init__.py")
+                yield from (path for path in candidates if path.is_file())
+
+
+def _statements(tree: ast.Module) -> tuple[dict[str, list[ast.stmt]], list[ast.stmt]]:
+    """The top-level statements that define names, by each of these; and the others, which count in any case."""
+    definitions: dict[str, list[ast.stmt]] = {}
+    others: list[ast.stmt] = []
+    for statement in tree.body:
+        if _is_text(statement):
+            continue
+        names = _defined(statement)
+        for name in names:
+            definitions.setdefault(name, []).append(statement)
+        if not names:
+            others.append(statement)
+    return definitions, others
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [statement.name]
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        if any(alias.name == "*" for alias in statement.names):
+            return []
+        return [(alias.asname or alias.name).split(".")[0] for alias in statement.names]
+    targets: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
+        targets = [statement.target]
+    names = [node for target in targets for node in ast.walk(target)]
+    # What is changed by its parts (`x.y = 1`, `x["y"] = 1`) counts with x, too.
+    return list(dict.fromkeys(node.id for node in names if isinstance(node, ast.Name)))
+
+
+def _names(node: ast.AST, left_out: ast.expr | None) -> Iterator[str]:
+    """The names that a piece of code uses."""
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each is left_out:
+            continue
+        if isinstance(each, ast.Name):
+            yield each.id
+        waiting.extend(ast.iter_child_nodes(each))
+
+
+def _digest(statements: list[ast.stmt], left_out: ast.expr | None) -> str:
+    text = ";".join(_form(statement, left_out) for statement in statements)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]
+
+
+def _form(value: object, left_out: ast.expr | None) -> str:
+    """A syntax tree as text that each version of Python writes alike: what is absent in a node is not there."""
+    if isinstance(value, ast.AST):
+        fields = (
+            f"{name}={_form(each, left_out)}"
+            for name, each in ast.iter_fields(value)
+            if name not in _LEFT_OUT and each is not None and each != []
+        )
+        return f"{type(value).__name__}({','.join(fields)})"
+    if isinstance(value, list):
+        items = (each for each in value if each is not left_out and not _is_text(each))
+        return f"[{','.join(_form(each, left_out) for each in items)}]"
+    return repr(value)
+
+
+def _is_text(node: object) -> bool:
+    """A docstring, or what has no more effect."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,0 +1,176 @@
+"""What of a changed function of Python a state goes on with: by its text, and by whether Spark has kept anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.pipelines.definition_changes import Changes
+from barnabas.pipelines.reading import read_pipeline
+from barnabas.pipelines.state_definition import changes_since, definition_of
+
+FILE = '''\
+import beside_it
+from barnabas.pipelines import pipeline
+
+LIMIT = 15
+OTHER = 1
+
+
+def late(frame):
+    """Text."""
+    return frame.where(f"delay > {LIMIT}")
+
+
+def other():
+    return OTHER
+
+
+@pipeline(
+    sources={"flights": {"topic": "flights", "schema": "id INT, delay INT"}},
+    steps=[{"name": "all", "sql": "SELECT * FROM flights"}],
+    sinks=[{"topic": "out", "key": "id"}],
+)
+def passed(all):
+    return beside_it.kept(late(all))
+'''
+BESIDE = "def kept(frame):\n    return frame\n"
+
+
+def definition(directory: Path, *changes: tuple[str, str], beside: str = BESIDE) -> dict[str, Any]:
+    text = FILE
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (directory / "beside_it.py").write_text(beside)
+    (directory / "passed.py").write_text(text)
+    # As it comes out of the state.
+    found: dict[str, Any] = json.loads(json.dumps(definition_of(read_pipeline(directory / "passed.py"))))
+    return found
+
+
+def changes(
+    directory: Path,
+    *now: tuple[str, str],
+    before: tuple[tuple[str, str], ...] = (),
+    stateful: bool = True,
+    beside: str = BESIDE,
+) -> Changes:
+    known = definition(directory, *before)
+    definition(directory, *now, beside=beside)
+    pipeline = read_pipeline(directory / "passed.py")
+    return changes_since(pipeline, known, None, {"passed"} if stateful else set())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"""Text."""', "'Other text.'  # and a comment"),
+        ("return OTHER", "return OTHER + 1"),
+        ("OTHER = 1", "OTHER = 2"),
+        (
+            'frame.where(f"delay > {LIMIT}")',
+            "(\n        frame.where(\n            f'delay > {LIMIT}',\n        )\n    )",
+        ),
+        ("    sinks=", '    trigger="5 seconds", sinks='),
+        ("SELECT * FROM flights", "select *   from flights"),
+    ],
+)
+def test_what_is_nothing_to_the_function_is_no_change(tmp_path: Path, change: tuple[str, str]) -> None:
+    assert changes(tmp_path, change) == Changes()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (("LIMIT = 15", "LIMIT = 16"), "step passed was changed (LIMIT)"),
+        (("{LIMIT}", "{LIMIT} + 1"), "step passed was changed (late)"),
+        (("(late(all))", "(late(late(all)))"), "step passed was changed (passed)"),
+        (("OTHER = 1", "OTHER = 1\nprint(OTHER)"), "step passed was changed (OTHER, other lines)"),
+    ],
+)
+def test_a_changed_function_goes_on_where_spark_keeps_nothing_for_it(
+    tmp_path: Path, change: tuple[str, str], what: str
+) -> None:
+    refused = changes(tmp_path, change).refused
+    assert refused is not None
+    assert refused[0].startswith(what)
+    assert "a `revision` says that it goes on" in refused[0]
+    assert refused[1] == 22 + change[1].count("\n")
+    assert changes(tmp_path, change, stateful=False) == Changes(None, ("step passed was changed",))
+
+
+def test_a_module_beside_the_file_is_a_part_of_the_function(tmp_path: Path) -> None:
+    refused = changes(tmp_path, beside=BESIDE.replace("return frame", "return frame.distinct()")).refused
+    assert refused is not None
+    assert refused[0].startswith("step passed was changed (beside_it.py: kept), and what Spark keeps for passed cannot")
+    assert changes(tmp_path, beside=f"# A comment.\n{BESIDE}") == Changes()
+
+
+REVISION = ("    sinks=", '    revision="1", sinks=')
+LIMITED = ("LIMIT = 15", "LIMIT = 16")
+
+
+def test_a_revision_says_that_the_state_goes_on(tmp_path: Path) -> None:
+    taken = ("step passed was changed (LIMIT), and goes on since it is of the same revision",)
+    assert changes(tmp_path, REVISION, LIMITED, before=(REVISION,)) == Changes(None, taken)
+    assert changes(tmp_path, REVISION, LIMITED).taken == taken
+    assert changes(tmp_path, REVISION) == Changes()
+    assert changes(tmp_path, LIMITED, before=(REVISION,)).refused is not None
+
+
+def test_another_revision_says_that_it_does_not(tmp_path: Path) -> None:
+    other = ("    sinks=", '    revision="2", sinks=')
+    refused = changes(tmp_path, other, before=(REVISION,)).refused
+    assert refused is not None
+    assert refused[0] == "step passed was changed (revision), and Spark keeps state for passed"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("SELECT * FROM flights", "SELECT * FROM flights WHERE id > 1"), "step all was changed (sql)"),
+        (('"id INT, delay INT"', '"id INT, delay INT, more INT"'), "the columns of source flights were changed"),
+        (('FROM flights"', 'FROM flights", "watermark": {"column": "at", "delay": "1 hour"}'), "step all was changed"),
+        (('"topic": "flights"', '"topic": "others"'), "source flights was changed (topic)"),
+    ],
+)
+def test_what_a_function_with_state_reads_stays_what_it_is(tmp_path: Path, change: tuple[str, str], told: str) -> None:
+    refused = changes(tmp_path, change).refused
+    assert refused is not None
+    assert refused[0].startswith(told)
+
+
+def test_columns_of_a_source_may_be_added_where_the_revision_says_so(tmp_path: Path) -> None:
+    added = ('"id INT, delay INT"', '"id INT, delay INT, more INT"')
+    assert changes(tmp_path, REVISION, added, before=(REVISION,)).refused is None
+
+
+def test_a_step_may_become_a_function_where_spark_keeps_nothing(tmp_path: Path) -> None:
+    sources = 'name: x\nsources: {flights: {topic: flights, schema: "id INT"}}\n'
+    sinks = "sinks: [{topic: out, from: kept}]\n"
+    (tmp_path / "steps.py").write_text("def kept(flights):\n    return flights\n")
+    path = tmp_path / "x.yaml"
+    found = []
+    for step in ("sql: SELECT * FROM flights", 'python: "steps.py:kept"'):
+        path.write_text(f"{sources}steps: [{{name: kept, {step}}}]\n{sinks}")
+        found.append(definition_of(read_pipeline(path)))
+    pipeline = read_pipeline(path)
+    assert changes_since(pipeline, found[0], None, set()) == Changes(None, ("step kept was changed",))
+    assert changes_since(pipeline, found[0], None, {"kept"}).refused is not None
+    assert changes_since(pipeline, found[0]).refused is not None
+
+
+def test_a_function_may_have_its_step_named_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("def kept(flights):\n    return flights\n")
+    path = tmp_path / "x.yaml"
+    sources = 'name: x\nsources: {flights: {topic: flights, schema: "id INT"}}\n'
+    text = f'{sources}steps: [{{name: NAME, python: "steps.py:kept"}}]\nsinks: [{{topic: out, from: NAME}}]\n'
+    path.write_text(text.replace("NAME", "one"))
+    before = definition_of(read_pipeline(path))
+    path.write_text(text.replace("NAME", "two"))
+    found = changes_since(read_pipeline(path), before, None, {"one"})
+    assert found == Changes(None, ("step one is named two now",), {"two": "one"})
