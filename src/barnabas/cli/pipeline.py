@@ -359,6 +359,29 @@ def table(
     sys.exit(_status_of(summary, once))
 
 
+@command.command(name="compact")
+@click.argument("path", metavar="FILE|TABLE", type=click.Path(path_type=Path))
+@click.option("--target", metavar="SIZE", help="How large files are to be; what the file says, or 128MiB.")
+@click.option("--execute", is_flag=True, help="Do it; without this it is only shown.")
+@jars_option
+@json_option
+def compact(path: Path, target: str | None, execute: bool, jars_directory: Path | None, as_json: bool) -> None:
+    """Put small files together, of the Delta and Iceberg tables that the pipeline in FILE writes, or of a TABLE.
+
+    TABLE is the directory of one. No row changes, and readers are not disturbed: old files stay until they expire. A
+    table in a directory must not be written by a run meanwhile, which compacts it itself by `compact` of its sink.
+    """
+    with _exiting(), interrupted_by_signals():
+        from barnabas.pipelines.spark_extra import require_spark_extra
+
+        require_spark_extra()
+        from barnabas.cli.pipeline_compact import CompactPlan
+        from barnabas.cli.pipeline_compact import compact as compact_tables
+
+        compact_tables(CompactPlan(path, target, execute, jars_directory, as_json))
+    sys.exit(ExitStatus.DONE)
+
+
 @command.command(name="infer")
 @click.argument("topic")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))

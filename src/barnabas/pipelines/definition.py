@@ -308,6 +308,14 @@ class KeyedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """That small files of a table become files of `target_bytes` behind each batch whose number is one of `every`."""
+
+    every: int
+    target_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaSink:
     """Rows of `from_view` in a Delta Lake table at `directory`: each row, or with `key` one row for each key."""
 
@@ -318,6 +326,7 @@ class DeltaSink:
     key: tuple[str, ...] = ()
     key_line: int = 0
     rows: KeyedRows = KeyedRows()
+    compact: Compact | None = None
 
     @property
     def target(self) -> str:
@@ -341,6 +350,7 @@ class IcebergSink:
     key: tuple[str, ...] = ()
     key_line: int = 0
     rows: KeyedRows = KeyedRows()
+    compact: Compact | None = None
 
     @property
     def target(self) -> str:

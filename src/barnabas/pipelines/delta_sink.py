@@ -9,9 +9,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.pipelines.compaction import (
+    COMMITTED_TARGETS,
+    Compacted,
+    TableFiles,
+    files_of,
+    settings_for,
+    small_bytes_of,
+)
 from barnabas.pipelines.definition import GROUP_PREFIX, DeltaSink
 from barnabas.pipelines.lake_marks import TableMarks
-from barnabas.pipelines.spark_internals import delta_transactions, is_delta_table
+from barnabas.pipelines.spark_internals import delta_files, delta_transactions, is_delta_table
 from barnabas.pipelines.state_directory import spark_path
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ _COMMITS_MAX: Final = 1_000
 _WRITER: Final = "spark.databricks.delta.write.txnAppId"
 _BATCH: Final = "spark.databricks.delta.write.txnVersion"
 _TOLD: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_OPTIMIZE: Final = "spark.databricks.delta.optimize"
 # Delta allows them only with its column mapping, which older readers do not know.
 _NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 
@@ -85,6 +94,23 @@ class DeltaTable:
     def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
         """MERGE has no options: it reads settings of the session, which is the query's own."""
         return _settings(session, {_WRITER: writer, _BATCH: str(batch_id), _TOLD: told})
+
+    def files(self, session: SparkSession, target_bytes: int) -> TableFiles:
+        """By the log."""
+        rows = delta_files(session, self._path).select("partitionValues", "size").toLocalIterator()
+        return files_of(((tuple(sorted(row[0].items())), row[1]) for row in rows), target_bytes)
+
+    def compact(self, session: SparkSession, target_bytes: int) -> Compacted:
+        """By OPTIMIZE, in commits of some files each, which say that they change no rows."""
+        settings = {
+            f"{_OPTIMIZE}.minFileSize": str(small_bytes_of(target_bytes)),
+            f"{_OPTIMIZE}.maxFileSize": str(target_bytes),
+            f"{_OPTIMIZE}.batchSize": str(COMMITTED_TARGETS * target_bytes),
+            f"{_OPTIMIZE}.maxThreads": str(session.sparkContext.defaultParallelism),
+        }
+        with settings_for(session, settings):
+            metrics = session.sql(f"OPTIMIZE {self.name}").collect()[0]["metrics"]
+        return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
 
 def _told_in(commit: Path) -> dict[str, Any]:

@@ -8,6 +8,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from barnabas.pipelines.compaction import (
+    COMMITTED_TARGETS,
+    Compacted,
+    CompactionFailedError,
+    TableFiles,
+    files_of,
+    small_bytes_of,
+)
 from barnabas.pipelines.definition import GROUP_PREFIX, IcebergSink
 from barnabas.pipelines.lake_marks import TableMarks
 from barnabas.pipelines.spark_internals import iceberg_commit_properties, iceberg_history
@@ -37,6 +45,7 @@ def _catalog_of(directory: Path) -> str:
     return f"barnabas_{hashlib.sha256(str(directory.parent).encode()).hexdigest()[:8]}"
 
 
+_COMMITS_MAX: Final = 100
 WRITER: Final = "barnabas.writer"
 BATCH: Final = "barnabas.batch"
 RUN: Final = "barnabas.run"
@@ -120,6 +129,34 @@ class IcebergTable:
     def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
         """MERGE has no options: Iceberg has properties of the commits of a thread."""
         return iceberg_commit_properties(session, _summary(writer, batch_id, told))
+
+    def files(self, session: SparkSession, target_bytes: int) -> TableFiles:
+        """By the table of its files, which has those of deletions too."""
+        files = session.table(f"{self.name}.files").where("content = 0")
+        columns = (name for name in ("spec_id", "partition") if name in files.columns)
+        rows = files.select("file_size_in_bytes", *columns).toLocalIterator()
+        return files_of(((tuple(row[1:]), row[0]) for row in rows), target_bytes)
+
+    def compact(self, session: SparkSession, target_bytes: int) -> Compacted:
+        """By its procedure, in commits of some files each, whose snapshots replace files by others."""
+        catalog, _, table = self.name.partition(".")
+        options = {
+            "target-file-size-bytes": target_bytes,
+            "min-file-size-bytes": small_bytes_of(target_bytes),
+            "max-file-size-bytes": target_bytes * 9 // 5,
+            "min-input-files": 2,
+            "max-file-group-size-bytes": COMMITTED_TARGETS * target_bytes,
+            "partial-progress.enabled": "true",
+            "partial-progress.max-commits": _COMMITS_MAX,
+        }
+        given = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
+        named = table.replace("\\", "\\\\").replace("'", "\\'")
+        done = session.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{named}', options => map({given}))"
+        ).collect()[0]
+        if done["failed_data_files_count"]:
+            raise CompactionFailedError(f"{done['failed_data_files_count']} files were changed by others meanwhile")
+        return Compacted(int(done["rewritten_data_files_count"]), int(done["added_data_files_count"]))
 
 
 def _summary(writer: str, batch_id: int, told: str) -> dict[str, str]:

@@ -243,6 +243,20 @@ def _sink() -> Schema:
         ),
         "newest_by": _columns("Columns by which the newest of several rows of a key in one batch is known."),
         "partition_by": _columns("Columns that the table is divided by when it is made."),
+        "compact": _block(
+            "Small files become large ones now and then.",
+            sink_reading.COMPACT_KEYS,
+            {
+                "every": {
+                    "description": "Behind each batch whose number is one of these.",
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": sink_reading.COMPACT_EVERY_MAX,
+                },
+                "target": _text("How large files are to be; 128MiB if left out."),
+            },
+            ("every",),
+        ),
     }
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
     lake, base = sink_reading.LAKE_KEYS, (*sink_reading.JDBC_KEYS, *sink_reading.FORMAT_KEYS)
@@ -251,7 +265,7 @@ def _sink() -> Schema:
         "parquet": ("delivery", *lake, *base),
         "delta": ("delivery", *base),
         "iceberg": ("delivery", *base),
-        "jdbc": ("partition_by", *sink_reading.FORMAT_KEYS),
+        "jdbc": ("partition_by", "compact", *sink_reading.FORMAT_KEYS),
     }
     kinds = [
         {

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from barnabas.pipelines.compaction import Compacted, CompactionFailedError, TableFiles
 from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
 from barnabas.pipelines.durable_files import sync_directory, sync_new_files, write_json
 from barnabas.pipelines.lake_marks import TableMarks, TableNote, refuse_other_records, settle, writer_name
@@ -87,6 +88,14 @@ class LakeTable(Protocol):
         """Has the commit of a MERGE in the block say the same."""
         ...
 
+    def files(self, session: SparkSession, target_bytes: int) -> TableFiles:
+        """How many files it has, and how many of them `compact` would replace."""
+        ...
+
+    def compact(self, session: SparkSession, target_bytes: int) -> Compacted:
+        """Has files of this size in the place of small ones, by commits that say of no batch."""
+        ...
+
 
 class LakeWriter(SinkWriter):
     """Writes batches into one table."""
@@ -102,6 +111,7 @@ class LakeWriter(SinkWriter):
         self._attempted = -1
         self._began_ns = 0
         self._held: TableMarks | None = None
+        self._session: SparkSession | None = None
 
     @property
     def commits_at_once(self) -> bool:
@@ -143,6 +153,10 @@ class LakeWriter(SinkWriter):
         """Keeps other runs from a table in a directory: also those of a copy of the state, which its lock knows nothing
         of. What a commit says tells them apart only where they are not at the same batch.
         """
+        return self.alone()
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Has a table in a directory for as long as the block lasts. Raises PipelineError where another run has it."""
         return contextlib.nullcontext() if self._sink.directory is None else self._alone(self._sink.directory.resolve())
 
     def recover(self, frame: DataFrame, state: StateDirectory, state_id: str) -> None:
@@ -168,7 +182,7 @@ class LakeWriter(SinkWriter):
             self._refuse_copy(session, marks, state)
             self._fit(session, frame)
         except PySparkException as error:
-            message = f"the {self._table.title} table {self._place} cannot be used: {spark_message(error)}"
+            message = f"the {self._table.title} table {self.place} cannot be used: {spark_message(error)}"
             raise self._pipeline.error(message, self._sink.line) from error
         self._sync_since_note()
         # Of a table that has lost its history the batch that it once named is still the last that was seen.
@@ -176,6 +190,7 @@ class LakeWriter(SinkWriter):
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Commits the rows of the batch to the table, unless it has them."""
+        self._session = frame.sparkSession  # the query's own, whose settings are nobody else's
         if batch_id < self._next:
             # Held still, where something failed between the commit of the table and ours.
             return Written(is_computed=False, is_held=self._held is not None)
@@ -199,7 +214,7 @@ class LakeWriter(SinkWriter):
         else:
             self._merge(frame, types, batch_id, told)
         if not self._has(self._table.marks(session), batch_id):
-            raise PipelineError(f"the commit of batch {batch_id} to {self._place} does not say whose it is")
+            raise PipelineError(f"the commit of batch {batch_id} to {self.place} does not say whose it is")
         return Written(is_computed=True, is_held=True)
 
     def commit(self, batch_id: int, offsets: Offsets) -> None:  # noqa: ARG002
@@ -210,6 +225,43 @@ class LakeWriter(SinkWriter):
             sync_new_files(self._sink.directory, self._began_ns)
         self._write_note(self._held, batch_id + 1)
         self._held = None
+
+    def tidy(self, batch_id: int) -> str:
+        """Compacts the table behind each batch whose number is one of `compact`'s. The batch is the table's by then:
+        what is killed here is done again behind a later one.
+        """
+        from pyspark.errors import PySparkException
+
+        wanted = self._sink.compact
+        if wanted is None or self._session is None or (batch_id + 1) % wanted.every:
+            return ""
+        try:
+            done = self.compact(self._session, wanted.target_bytes)
+        except (PySparkException, CompactionFailedError) as error:
+            reason = spark_message(error) if isinstance(error, PySparkException) else error
+            return f"the {self._table.title} table {self.place} was not compacted behind batch {batch_id}: {reason}"
+        return f"{self.place}: {done.removed:,} files became {done.added:,}" if done.removed else ""
+
+    def compact(self, session: SparkSession, target_bytes: int) -> Compacted:
+        """Compacts the table now, and brings that to the disk. Raises what Spark does, and CompactionFailedError."""
+        from py4j.protocol import Py4JJavaError
+
+        began_ns = time.time_ns() - _CLOCK_SLACK_NS
+        try:
+            return self._table.compact(session, target_bytes)
+        except Py4JJavaError as error:
+            raise CompactionFailedError(str(error.java_exception)) from error
+        finally:
+            if self._sink.directory is not None:
+                sync_new_files(self._sink.directory, began_ns)
+
+    def exists(self, session: SparkSession) -> bool:
+        """Whether the table is there."""
+        return self._table.exists(session)
+
+    def files(self, session: SparkSession, target_bytes: int) -> TableFiles:
+        """The files of the table, and those that `compact` would replace."""
+        return self._table.files(session, target_bytes)
 
     # Inside.
 
@@ -237,7 +289,7 @@ class LakeWriter(SinkWriter):
         """
         if marks.is_doubled and not self._sink.key:
             raise self._pipeline.error(
-                f"{self._place} has batch {batch_id} twice: two runs added it at the same moment. Stop the other run, "
+                f"{self.place} has batch {batch_id} twice: two runs added it at the same moment. Stop the other run, "
                 "take the table back by one snapshot (CALL catalog.system.rollback_to_snapshot), and run again",
                 self._sink.line,
             )
@@ -248,7 +300,7 @@ class LakeWriter(SinkWriter):
             return settle(note, marks, self._writer, done)
         except TableError as error:
             where = f" (the note is {self._note_path})" if "the note" in str(error) else ""
-            raise self._pipeline.error(f"{self._place} {error}{where}", self._sink.line) from error
+            raise self._pipeline.error(f"{self.place} {error}{where}", self._sink.line) from error
 
     def _refuse_copy(self, session: SparkSession, marks: TableMarks, state: StateDirectory) -> None:
         """Raises PipelineError where a copy of the state has written the last batch, with other records."""
@@ -262,7 +314,7 @@ class LakeWriter(SinkWriter):
         except (ValueError, AttributeError):
             return  # of a former version, or not ours
         except TableError as error:
-            raise self._pipeline.error(f"{self._place} {error}", self._sink.line) from error
+            raise self._pipeline.error(f"{self.place} {error}", self._sink.line) from error
 
     def _sync_since_note(self) -> None:
         """Brings to the disk how the table was made or got columns, and the commit of a run that was killed behind it.
@@ -285,7 +337,7 @@ class LakeWriter(SinkWriter):
         is_taken = marks.run not in {"", self._run}
         if strangers or is_taken or mark > batch_id or (mark == batch_id and self._attempted != batch_id):
             raise self._pipeline.error(
-                f"{self._place} is written by another run too (the last batch is {mark}, {strangers or self._writer}): "
+                f"{self.place} is written by another run too (the last batch is {mark}, {strangers or self._writer}): "
                 "stop that one; a state, or a copy of it, has one run, and a table one pipeline",
                 self._sink.line,
             )
@@ -324,7 +376,7 @@ class LakeWriter(SinkWriter):
                 continue
             kind = there[name.lower()][1]
             if kind != types[name] and kind not in _WIDER.get(types[name], ()):
-                message = f"{self._place} has {name} as {kind}, and {self._sink.from_view} gives {types[name]}"
+                message = f"{self.place} has {name} as {kind}, and {self._sink.from_view} gives {types[name]}"
                 raise self._pipeline.error(f"{message}: cast it in a step, or name another table", self._sink.from_line)
         if missing:
             session.sql(f"ALTER TABLE {self._table.name} ADD COLUMNS ({', '.join(missing)})")
@@ -337,11 +389,12 @@ class LakeWriter(SinkWriter):
         return f"CREATE TABLE {self._table.name} ({columns}) USING {self._table.provider}{divided}"
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """What people call the table."""
         return str(self._sink.directory or self._sink.target.partition(" ")[2])
 
     def _gone(self) -> PipelineError:
-        message = f"the {self._table.title} table {self._place} is gone, and the state says that batches were written"
+        message = f"the {self._table.title} table {self.place} is gone, and the state says that batches were written"
         return self._pipeline.error(
             f"{message}: restore it, or remove {self._pipeline.state_directory} too to compute everything again",
             self._sink.line,

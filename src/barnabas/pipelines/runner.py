@@ -279,6 +279,7 @@ class PipelineRun:
         self._queries: dict[str, RunningQuery] = {}
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._warnings: list[str] = []
         self._done = Totals()
         self._stop_at: float | None = None
@@ -321,7 +322,8 @@ class PipelineRun:
         ends = self._options.offsets.ends if self._options.offsets is not None else {}
         bounded = BoundedBatches(self._state.checkpoint(view), ends) if ends else None
         admit = partial(self._tables.admit, view)
-        return BatchWriter(query, writers, self._state, self._stop, self._letter_writer(view), bounded, admit)
+        letters = self._letter_writer(view)
+        return BatchWriter(query, writers, self._state, self._stop, letters, bounded, admit, self._notes.put)
 
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:
@@ -568,6 +570,8 @@ class PipelineRun:
     def _tell_lines(self) -> None:
         while not self._lines.empty():
             self._warn(self._lines.get())
+        while not self._notes.empty():
+            self._progress.said(self._notes.get())
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from barnabas.pipelines.compaction import PARQUET_REFUSED, TARGET_BYTES_DEFAULT, parse_size
 from barnabas.pipelines.definition import (
+    Compact,
     Delivery,
     DeltaSink,
     IcebergSink,
@@ -30,7 +32,9 @@ SINKS_MAX: Final = 20
 KEY_COLUMNS_MAX: Final = 50
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
 SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg", "jdbc")
-LAKE_KEYS: Final = ("delete", "newest_by", "partition_by")
+LAKE_KEYS: Final = ("delete", "newest_by", "partition_by", "compact")
+COMPACT_KEYS: Final = ("every", "target")
+COMPACT_EVERY_MAX: Final = 1_000_000
 JDBC_KEYS: Final = ("table", "user", "password", "driver", "connections")
 FORMAT_KEYS: Final = ("format", "schema_file", "message", "framing", "subject", "schema_id")
 SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *FORMAT_KEYS, *LAKE_KEYS, *JDBC_KEYS)
@@ -68,9 +72,12 @@ def _sink(
         message = "delivery is for topics and databases: a table has each batch once in any case; remove it"
         raise section.error(message, section.keys["delivery"])
     for name in LAKE_KEYS:
-        of_kinds = {"delta", "iceberg"} if name == "partition_by" else {"delta", "iceberg", "jdbc"}
+        is_of_tables = name in {"partition_by", "compact"}
+        of_kinds = {"delta", "iceberg"} if is_of_tables else {"delta", "iceberg", "jdbc"}
         if name in section and kind not in of_kinds and (name, kind) != ("delete", "topic"):
-            of = "Delta and Iceberg tables" if name == "partition_by" else "Delta and Iceberg tables, and databases"
+            if (name, kind) == ("compact", "parquet"):
+                raise section.error(f"compact is not for Parquet: {PARQUET_REFUSED}", section.keys[name])
+            of = "Delta and Iceberg tables" if is_of_tables else "Delta and Iceberg tables, and databases"
             raise section.error(f"{name} is for {of}: remove it", section.keys[name])
     for name in JDBC_KEYS:
         if name in section and kind != "jdbc":
@@ -91,15 +98,16 @@ def _sink(
     rows = _keyed_rows(section, view, key)
     if kind == "jdbc":
         return _jdbc_sink(section, text, view.name, from_line, key, rows)
+    compact = _compact(section) if "compact" in section else None
     if kind == "delta":
         directory = directory_of(section, path, kind, text)
-        return DeltaSink(directory, view.name, text.line, from_line, key, key_line, rows)
+        return DeltaSink(directory, view.name, text.line, from_line, key, key_line, rows, compact)
     table = text.value.strip()
     if TABLE_NAME.fullmatch(table):
         _refuse_unknown_catalog(section, text, table, spark)
-        return IcebergSink(None, table, view.name, text.line, from_line, key, key_line, rows)
+        return IcebergSink(None, table, view.name, text.line, from_line, key, key_line, rows, compact)
     directory = directory_of(section, path, kind, text)
-    return IcebergSink(directory, "", view.name, text.line, from_line, key, key_line, rows)
+    return IcebergSink(directory, "", view.name, text.line, from_line, key, key_line, rows, compact)
 
 
 def _view(section: Section, views: Mapping[str, View]) -> tuple[View, int]:
@@ -190,6 +198,18 @@ def _jdbc_sink(
         section.integer("connections", 1, CONNECTIONS_MAX) if "connections" in section else 4,
         choice_of(section, "delivery", Delivery) if "delivery" in section else Delivery.EXACTLY_ONCE,
     )
+
+
+def _compact(section: Section) -> Compact:
+    inner = section.section("compact", COMPACT_KEYS)
+    every = inner.integer("every", 1, COMPACT_EVERY_MAX)
+    if "target" not in inner:
+        return Compact(every, TARGET_BYTES_DEFAULT)
+    target = inner.text("target", also=("int",))
+    try:
+        return Compact(every, parse_size(target.value))
+    except ValueError as error:
+        raise inner.error(f"target {error}", target.line) from None
 
 
 def _keyed_rows(section: Section, view: View, key: tuple[str, ...]) -> KeyedRows:

@@ -90,7 +90,7 @@ class BatchWriter:
     """Writes each batch of one query to all its sinks: what Spark calls for a query, on a thread of its own.
 
     Once `stop` is set, beyond the end of `bounded`, and where `admit` raises, it begins no batch. `error` is what the
-    last call raised, as it was before Spark wrapped it.
+    last call raised, as it was before Spark wrapped it. `say` is told what becomes of tables behind batches.
     """
 
     def __init__(
@@ -102,12 +102,14 @@ class BatchWriter:
         letters: LetterWriter | None = None,
         bounded: BoundedBatches | None = None,
         admit: Callable[[int], None] = lambda _batch_id: None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._query = query
         self._writers = tuple(writers)
         self._letters = letters
         self.bounded = bounded
         self._admit = admit
+        self._say = say
         self._state = state
         self._stop = stop
         self._synced_ns = 0
@@ -150,6 +152,9 @@ class BatchWriter:
             offsets = self._state.end_offsets(self._query.from_view, batch_id)
             for writer in self._writers:
                 writer.commit(batch_id, offsets)
+        for writer in self._writers:
+            if not self._stop.is_set() and (line := writer.tidy(batch_id)):
+                self._say(line)
 
     def _sync_checkpoint(self) -> None:
         now_ns = time.time_ns()

@@ -98,6 +98,15 @@ def delta_transactions(session: SparkSession, path: str) -> tuple[str, dict[str,
     return str(snapshot.metadata().id()), found
 
 
+def delta_files(session: SparkSession, path: str) -> DataFrame:
+    """The files that the Delta table at a path has now, as its log has them: `path`, `partitionValues`, `size`, ..."""
+    from pyspark.sql import DataFrame as Frame
+
+    log_class = session._jvm.org.apache.spark.sql.delta.DeltaLog  # noqa: SLF001
+    snapshot = log_class.forTableWithSnapshot(session._jsparkSession, path)._2()  # noqa: SLF001
+    return Frame(snapshot.allFiles().toDF(), session)
+
+
 @dataclass(frozen=True, slots=True)
 class IcebergHistory:
     """What an Iceberg table says of itself: its id, its properties, and its snapshots, the newest first.

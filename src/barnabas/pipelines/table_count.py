@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _POLL_SECONDS = 0.2
 
 
-def counted_to_the_end(frame: DataFrame, refuse_to_go_on: Callable[[], None]) -> Counting:
-    """The count of a frame, or its error; `refuse_to_go_on` raises, now and then, when nobody wants it any more."""
-    return worked_to_the_end(frame.count, refuse_to_go_on)
-
-
 def worked_to_the_end(work: Callable[[], int], refuse_to_go_on: Callable[[], None]) -> Counting:
-    """The same of anything that Spark is asked for."""
+    """What comes of `work`, a number of rows or an error; `refuse_to_go_on` raises, now and then, when nobody wants it
+    any more.
+    """
     counting = Counting(work)
     while not counting.is_done(_POLL_SECONDS):
         refuse_to_go_on()

@@ -58,6 +58,9 @@ class TablePlan:
         return [name.lower() for name in self.key] == [KEY_COLUMN]
 
 
+_COMPACT_EVERY: Final = 100
+
+
 def path_of_table(topic: str) -> Path:
     """Where the pipeline of a topic's table is written, unless somebody says otherwise."""
     return Path(f"{topic}{SUFFIX}")
@@ -84,6 +87,8 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
             lines.append(f"    {key}: [{', '.join(map(_quoted, columns))}]")
     if plan.is_by_record_key:
         lines.append("    delete: _deleted")
+    if plan.kind != "parquet":
+        lines.append(f"    compact: {{every: {_COMPACT_EVERY}}}")
     return "\n".join(lines) + "\n"
 
 

@@ -5,6 +5,7 @@ What is new is read, written and decoded by itself; it stands before the rows of
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -94,6 +95,15 @@ class TableParts:
             for frame in self._kept.pop(name):
                 frame.unpersist()
         self._files.keep_only(version for of_source in versions.values() for version in of_source)
+
+    def close(self) -> None:
+        """Has Spark keep nothing any more, if it is still there. Files of no note go too."""
+        for frames in self._kept.values():
+            for frame in frames:
+                with contextlib.suppress(Exception):  # Spark's process may have ended
+                    frame.unpersist()
+        self._kept.clear()
+        self._files.keep_only(())
 
     # Inside.
 

@@ -256,4 +256,7 @@ def opened_tables(
     files = VersionFiles(state.tables_read)
     parts = TableParts(session, kafka, files)
     with looking(pipeline, kafka.bootstrap_servers) as looks:
-        yield TopicTables(pipeline, parts, files, looks, said, refuse_to_go_on, refreshes=refreshes)
+        try:
+            yield TopicTables(pipeline, parts, files, looks, said, refuse_to_go_on, refreshes=refreshes)
+        finally:
+            parts.close()
