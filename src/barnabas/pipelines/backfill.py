@@ -18,6 +18,7 @@ is refused unless it is one that the old pipeline does not write.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
 import shutil
@@ -38,11 +39,12 @@ from barnabas.pipelines.definition import (
     Sink,
     TopicSink,
 )
+from barnabas.pipelines.delta_sink import DeltaTable
 from barnabas.pipelines.directory_exchange import exchange, identity_of_directory
 from barnabas.pipelines.durable_files import sync_directory, write_json
 from barnabas.pipelines.iceberg_sink import IcebergTable
 from barnabas.pipelines.lake_marks import writer_name
-from barnabas.pipelines.lake_sink import note_path
+from barnabas.pipelines.lake_sink import LakeWriter, note_path
 from barnabas.pipelines.offset_ranges import OffsetRange, range_from_json
 from barnabas.pipelines.plan import streams_of
 from barnabas.pipelines.spark_internals import iceberg_snapshot
@@ -124,7 +126,11 @@ class Backfill:
         elif not self.pipeline.state_directory.exists():
             # Cut short between two renames. A lock would make a directory, in the way of the new one.
             return self._take_place()
-        with self._state.locked(self.pipeline):
+        with self._state.locked(self.pipeline), contextlib.ExitStack() as held:
+            for sink in self.pipeline.sinks:
+                if isinstance(sink, DeltaSink):
+                    # From a compaction, which would go on in the table that is behind the name by then.
+                    held.enter_context(LakeWriter(self.pipeline, sink, DeltaTable(sink)).alone())
             return self._take_place()
 
     def discard(self) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CLOCK_SLACK_NS: Final = 2_000_000_000
+_REASON_CHARACTERS_MAX: Final = 400
 _LOCK_SUFFIX: Final = ".barnabas.lock"
 _SOURCE_VIEW: Final = "_barnabas_batch"
 # Whole numbers that a kind of table keeps as a larger one.
@@ -250,7 +251,7 @@ class LakeWriter(SinkWriter):
         try:
             return self._table.compact(session, target_bytes)
         except Py4JJavaError as error:
-            raise CompactionFailedError(str(error.java_exception)) from error
+            raise CompactionFailedError(" ".join(str(error.java_exception).split())[:_REASON_CHARACTERS_MAX]) from error
         finally:
             if self._sink.directory is not None:
                 sync_new_files(self._sink.directory, began_ns)
