@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.pipelines.definition import Delivery, JdbcSink, Pipeline, PipelineError
 from barnabas.pipelines.file_secrets import hidden, resolved, without_login
 from barnabas.pipelines.jdbc_statements import delete_statements, is_unfit, patterns_query, quoted_by
+from barnabas.pipelines.jdbc_types import create_statement, has_types_of_its_own, whole_number_type
 from barnabas.pipelines.lake_marks import TableMarks, refuse_other_records, settle, writer_name
 from barnabas.pipelines.lake_rows import newest_of_keys, refuse_missing_columns, table_columns, without_order
 from barnabas.pipelines.parquet_table import TableError
@@ -112,7 +113,12 @@ class JdbcWriter(SinkWriter):
         # One of its own for each attempt: a task of a former one that goes on, unheard, has nowhere to write.
         self._stage = f"{self._stage.rpartition('_')[0]}_{secrets.token_hex(4)}"
         with self._told("written"):
-            self._write(kept, self._stage, "error")
+            if has_types_of_its_own(sink.url):
+                with self._connected(frame.sparkSession) as connection:
+                    self._create(connection, self._stage, kept)
+                self._write(kept, self._stage, "append")
+            else:
+                self._write(kept, self._stage, "error")
         self._fingerprint = "" if self._state is None else self._state.fingerprint(sink.from_view, batch_id)
         self._held = frame.sparkSession, batch_id
         return Written(is_computed=True, is_held=True)
@@ -192,7 +198,8 @@ class JdbcWriter(SinkWriter):
     ) -> list[str]:
         """Makes the table of the numbers, and the target, where they are missing. Returns the target's columns."""
         if _columns_of(connection, MARKS) is None:
-            columns = "target VARCHAR(200) NOT NULL, writer VARCHAR(300) NOT NULL, batch BIGINT, records VARCHAR(64)"
+            number = whole_number_type(self._sink.url)
+            columns = f"target VARCHAR(200) NOT NULL, writer VARCHAR(300) NOT NULL, batch {number}, records VARCHAR(64)"
             _execute(connection, f"CREATE TABLE {MARKS} ({columns}, PRIMARY KEY (target, writer))")
         found = _columns_of(connection, self._sink.table)
         if found is not None:
@@ -209,7 +216,10 @@ class JdbcWriter(SinkWriter):
         schema = frame.select(*names).schema
         for field in schema.fields:
             field.nullable = True
-        self._write(session.createDataFrame([], schema), self._sink.table, "error")
+        if has_types_of_its_own(self._sink.url):
+            self._create(connection, self._sink.table, session.createDataFrame([], schema))
+        else:
+            self._write(session.createDataFrame([], schema), self._sink.table, "error")
         return _columns_of(connection, self._sink.table) or []
 
     def _settle(self, marks: dict[str, tuple[int, str]], state: StateDirectory) -> None:
@@ -280,6 +290,14 @@ class JdbcWriter(SinkWriter):
                 f"{message}: add it there by ALTER TABLE, or name another table", self._sink.line
             )
         return fitting
+
+    def _create(self, connection: Any, table: str, frame: DataFrame) -> None:
+        """Makes a table for rows like those of the frame, where Spark's types lose something."""
+        try:
+            statement = create_statement(table, frame.dtypes, _quote_of(connection), self._sink.key)
+        except ValueError as error:
+            raise self._pipeline.error(f"{self._place} cannot be made: {error}", self._sink.line) from None
+        _execute(connection, statement)
 
     def _write(self, frame: DataFrame, table: str, mode: str) -> None:
         options = {**self._options(), "dbtable": table, "numPartitions": str(self._sink.connections)}
