@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.client.access import Access, access_of
 from barnabas.client.settings import ClientSettings
 from barnabas.pipelines.definition import Cluster, Pipeline
-from barnabas.pipelines.file_secrets import has_reference, resolved
-from barnabas.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
+from barnabas.pipelines.file_secrets import has_reference, resolved, stands_open
+from barnabas.sasl.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE
+from barnabas.sasl.oauthbearer_login import LOGIN_HANDLER, LOGIN_HANDLERS, TOKEN_ENDPOINT
+from barnabas.sasl.oauthbearer_messages import OAUTHBEARER
 
 if TYPE_CHECKING:
     from barnabas.pipelines.yaml_positions import Section
@@ -40,6 +42,15 @@ CLUSTER_KEYS: Final = (
     "sasl.mechanism",
     "sasl.username",
     *SECRET_KEYS,
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.header.urlencode",
+    "sasl.login.callback.handler.class",
+    "sasl.login.connect.timeout.ms",
+    "sasl.login.read.timeout.ms",
+    "sasl.login.retry.backoff.ms",
+    "sasl.login.retry.backoff.max.ms",
+    "sasl.login.refresh.window.factor",
+    "sasl.login.refresh.window.jitter",
     "ssl.truststore.location",
     "ssl.truststore.type",
     "ssl.truststore.certificates",
@@ -50,49 +61,144 @@ CLUSTER_KEYS: Final = (
     "ssl.enabled.protocols",
     "ssl.cipher.suites",
 )
-_LOCATIONS: Final = ("ssl.truststore.location", "ssl.keystore.location")
+CONNECTOR_KEYS: Final = (
+    *CLUSTER_KEYS,
+    "sasl.kerberos.service.name",
+    "sasl.kerberos.keytab",
+    "sasl.kerberos.principal",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.kerberos.min.time.before.relogin",
+    "sasl.kerberos.ticket.renew.jitter",
+    "sasl.kerberos.ticket.renew.window.factor",
+)
+"""Of the block `connector`, which is for Spark alone: Java knows Kerberos, and our own client does not."""
+GSSAPI: Final = "GSSAPI"
+_KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
+_KERBEROS_FILE: Final = Path("/etc/krb5.conf")
+_JAVA_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_LOCATIONS: Final = ("ssl.truststore.location", "ssl.keystore.location", "sasl.kerberos.keytab")
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f", " ": "\\ "})
 _PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvider"
 
 
 def cluster_of(document: Section) -> Cluster:
     """The block `cluster`. Raises PipelineError for what cannot be right, and for secrets that stand there."""
-    section = document.section("cluster", CLUSTER_KEYS)
+    section = document.section("cluster", (*CLUSTER_KEYS, "connector"))
+    found = _keys_of(section)
+    if found.get("sasl.mechanism") == GSSAPI:
+        message = f"{GSSAPI} (Kerberos) is what Spark's connector knows, and not our own client, which commits offsets"
+        raise section.error(
+            f"{message} and writes topics: write it under `connector`, and another login, of another listener, here",
+            section.keys["sasl.mechanism"],
+        )
+    servers = found.pop("bootstrap_servers", "")
+    if "connector" not in section:
+        return Cluster(servers, tuple(found.items()), section.line)
+    inner = section.section("connector", CONNECTOR_KEYS)
+    of_connector = _keys_of(inner)
+    _refuse_half_kerberos(inner, of_connector)
+    return Cluster(servers, tuple(found.items()), section.line, tuple(of_connector.items()))
+
+
+def _keys_of(section: Section) -> dict[str, str]:
     found: dict[str, str] = {}
-    lines: dict[str, int] = {}
     for key, line in section.keys.items():
-        text = section.text(key, also=("int", "float"))
+        if key == "connector":
+            continue
+        text = section.text(key, also=("int", "float", "bool"))
         if key in SECRET_KEYS and not has_reference(text.value):
             message = f"{key} is a secret, and this file is read by many: write ${{env:NAME}} or ${{file:PATH}}"
             raise section.error(message, line)
-        found[key], lines[key] = text.value.strip(), line
-    servers = found.pop("bootstrap_servers", "")
+        if stands_open("", text.value):
+            raise section.error(f"{key} has a secret in its address: write ${{env:NAME}} or ${{file:PATH}} there", line)
+        found[key] = text.value.strip()
     if "sasl.jaas.config" in found and ("sasl.username" in found or "sasl.password" in found):
         message = "sasl.jaas.config says who logs in, and so do sasl.username and sasl.password: remove one of both"
-        raise section.error(message, lines["sasl.jaas.config"])
+        raise section.error(message, section.keys["sasl.jaas.config"])
     if ("sasl.username" in found) != ("sasl.password" in found):
         raise section.error("sasl.username and sasl.password belong together", section.line)
-    return Cluster(servers, tuple(found.items()), section.line)
+    return found
+
+
+def _refuse_half_kerberos(section: Section, found: Mapping[str, str]) -> None:
+    of_kerberos = [key for key in found if key.startswith("sasl.kerberos.")]
+    if found.get("sasl.mechanism") != GSSAPI:
+        if of_kerberos:
+            raise section.error(f"{of_kerberos[0]} is for `sasl.mechanism: {GSSAPI}`", section.keys[of_kerberos[0]])
+        return
+    if "sasl.jaas.config" not in found:
+        needed = ("sasl.kerberos.service.name", "sasl.kerberos.keytab", "sasl.kerberos.principal")
+        missing = [key for key in needed if key not in found]
+        if missing:
+            message = f"a login by {GSSAPI} needs {missing[0]}"
+            raise section.error(f"{message}; or a sasl.jaas.config in place of keytab and principal", section.line)
 
 
 def properties_of(pipeline: Pipeline) -> dict[str, str]:
-    """The keys of Kafka's clients, with their secrets. Raises PipelineError, which shows none."""
-    cluster, found = pipeline.cluster, {}
-    for key, value in cluster.properties:
+    """The keys of Kafka's clients for our own one, with their secrets. Raises PipelineError, which shows none."""
+    return _resolved(pipeline, pipeline.cluster.properties)
+
+
+def _connector_properties(pipeline: Pipeline) -> dict[str, str]:
+    """The same for Spark's connector. Raises PipelineError, also where Java would only say that it cannot log in."""
+    cluster = pipeline.cluster
+    if not cluster.connector:
+        found = properties_of(pipeline)
+    else:
+        found = _resolved(pipeline, cluster.connector)
+    if found.get("sasl.mechanism") == GSSAPI:
+        _refuse_missing_kerberos(pipeline, found.pop("sasl.kerberos.keytab", None))
+    else:
+        _access(pipeline, found, "cluster.connector" if cluster.connector else "cluster")
+    servers = found.pop("bootstrap_servers", "")
+    return {**found, **({"bootstrap.servers": servers} if servers else {})}
+
+
+def _resolved(pipeline: Pipeline, properties: Sequence[tuple[str, str]]) -> dict[str, str]:
+    cluster, found = pipeline.cluster, dict[str, str]()
+    for key, value in properties:
         found[key] = resolved(value, pipeline.path, cluster.line)
         if key in _LOCATIONS:
             found[key] = str(pipeline.path.resolve().parent / found[key])
+    mechanism = found.get("sasl.mechanism", "")
     if "sasl.username" in found:
-        username, password = found.pop("sasl.username"), found.pop("sasl.password")
-        module = PLAIN_MODULE if found.get("sasl.mechanism", "") == "PLAIN" else SCRAM_MODULE
-        found["sasl.jaas.config"] = f"{module} required username={_quoted(username)} password={_quoted(password)};"
+        username, password = (_quoted(found.pop(key)) for key in ("sasl.username", "sasl.password"))
+        given = f"username={username} password={password}"
+        module = PLAIN_MODULE if mechanism == "PLAIN" else SCRAM_MODULE
+        if mechanism == OAUTHBEARER:
+            module, given = OAUTHBEARER_MODULE, f"clientId={username} clientSecret={password}"
+        found["sasl.jaas.config"] = f"{module} required {given};"
+    if mechanism == OAUTHBEARER and TOKEN_ENDPOINT in found:
+        # Kafka's default would make tokens of its own, which no one has signed.
+        found.setdefault(LOGIN_HANDLER, LOGIN_HANDLERS[0])
+        found.setdefault("sasl.jaas.config", f"{OAUTHBEARER_MODULE} required;")  # of a file, which has the token
+    if mechanism == GSSAPI and "sasl.jaas.config" not in found:
+        principal, keytab = (_quoted(found[f"sasl.kerberos.{key}"]) for key in ("principal", "keytab"))
+        options = f"useKeyTab=true storeKey=true keyTab={keytab} principal={principal}"
+        found["sasl.jaas.config"] = f"{_KERBEROS_MODULE} required {options};"
+    found.pop("sasl.kerberos.principal", None)
     return found
+
+
+def _refuse_missing_kerberos(pipeline: Pipeline, keytab: str | None) -> None:
+    """Java says of both that no principal could be found, somewhere in a stack trace."""
+    line = pipeline.cluster.line
+    if keytab is not None and not os.access(keytab, os.R_OK):
+        raise pipeline.error(f"the keytab {keytab} is not there, or may not be read", line)
+    options = " ".join(os.environ.get(name, "") for name in _JAVA_OPTIONS)
+    if "java.security.krb5." not in options and not _KERBEROS_FILE.exists():
+        message = f"Java needs {_KERBEROS_FILE} for Kerberos, or JAVA_TOOL_OPTIONS=-Djava.security.krb5.conf=FILE"
+        raise pipeline.error(f"{message}: neither is there", line)
 
 
 def access_of_pipeline(pipeline: Pipeline) -> Access:
     """How our own client comes in. Raises PipelineError, which shows no secret."""
+    return _access(pipeline, properties_of(pipeline), "cluster")
+
+
+def _access(pipeline: Pipeline, properties: Mapping[str, str], place: str) -> Access:
     try:
-        return access_of(properties_of(pipeline), "cluster", lambda file: Path(file).read_bytes())
+        return access_of(properties, place, lambda file: Path(file).read_bytes())
     except ValueError as error:
         raise pipeline.error(str(error), pipeline.cluster.line) from None
 
@@ -119,8 +225,8 @@ class SparkAccess:
 
 @contextlib.contextmanager
 def spark_access(pipeline: Pipeline) -> Iterator[SparkAccess]:
-    """For a Spark on this machine, for as long as the block lasts. Raises as `properties_of` does."""
-    values = properties_of(pipeline)
+    """For a Spark on this machine, for as long as the block lasts. Raises PipelineError, which shows no secret."""
+    values = _connector_properties(pipeline)
     plain = {f"kafka.{key}": value for key, value in values.items() if key not in SECRET_KEYS}
     hidden = {key: value for key, value in values.items() if key in SECRET_KEYS}
     if not hidden:
@@ -135,9 +241,9 @@ def spark_access(pipeline: Pipeline) -> Iterator[SparkAccess]:
 
 def open_options(pipeline: Pipeline) -> tuple[tuple[str, str], ...]:
     """The same with the secrets among them, for a Spark that is elsewhere, or was started by somebody else: it hides
-    their values by their names (`HIDDEN_NAMES` of `session`). Raises as `properties_of` does.
+    their values by their names (`HIDDEN_NAMES` of `session`). Raises as `spark_access` does.
     """
-    return tuple((f"kafka.{key}", value) for key, value in properties_of(pipeline).items())
+    return tuple((f"kafka.{key}", value) for key, value in _connector_properties(pipeline).items())
 
 
 @contextlib.contextmanager

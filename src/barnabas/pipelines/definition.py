@@ -418,6 +418,8 @@ class Cluster:
     bootstrap_servers: str = ""
     properties: tuple[tuple[str, str], ...] = ()
     line: int = 1
+    connector: tuple[tuple[str, str], ...] = ()
+    """The same for Spark's connector alone, where it comes in otherwise; all of it, with its brokers."""
 
 
 @dataclass(frozen=True, slots=True)

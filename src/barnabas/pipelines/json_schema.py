@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from barnabas.pipelines import cases, file_parts, named_jars, reading, schema_registry, sink_reading, source_reading
-from barnabas.pipelines.cluster_access import CLUSTER_KEYS, SECRET_KEYS
+from barnabas.pipelines.cluster_access import CLUSTER_KEYS, CONNECTOR_KEYS, SECRET_KEYS
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
     MAX_RECORDS_PER_BATCH_DEFAULT,
@@ -60,8 +60,13 @@ def pipeline_schema() -> Schema:
             "description": "The brokers and how to come in there: keys of Kafka's clients, secrets by ${env:NAME}.",
             "type": "object",
             "properties": {
-                key: {"type": "string", **({"pattern": "[$][{](env|file):"} if key in SECRET_KEYS else {})}
-                for key in CLUSTER_KEYS
+                **_client_keys(CLUSTER_KEYS),
+                "connector": {
+                    "description": "How Spark's connector comes in, where that is not as above: all of it.",
+                    "type": "object",
+                    "properties": _client_keys(CONNECTOR_KEYS),
+                    "additionalProperties": False,
+                },
             },
             "additionalProperties": False,
         },
@@ -275,6 +280,12 @@ def _sink() -> Schema:
         for kind in sink_reading.SINK_KINDS
     ]
     return {**sink, "oneOf": kinds}
+
+
+def _client_keys(keys: Iterable[str]) -> dict[str, Schema]:
+    """Keys of Kafka's clients; secrets are named."""
+    secret = {"type": "string", "pattern": "[$][{](env|file):"}
+    return {key: secret if key in SECRET_KEYS else {"type": ["string", "number", "boolean"]} for key in keys}
 
 
 def _columns(about: str) -> Schema:

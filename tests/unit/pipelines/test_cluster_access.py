@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.properties import parse
+from barnabas.pipelines import cluster_access
 from barnabas.pipelines.cluster_access import access_of_pipeline, client_settings, open_options, spark_access
 from barnabas.pipelines.definition import JdbcSink, PipelineError
 from barnabas.pipelines.file_secrets import spark_settings_of_file, without_login
 from barnabas.pipelines.jdbc_sink import JdbcWriter
+from barnabas.pipelines.sources import KafkaOptions
+from barnabas.sasl.jaas import OAUTHBEARER_MODULE, parse_login_module
 from barnabas.sasl.mechanisms import Login
+from barnabas.sasl.oauthbearer_login import LOGIN_HANDLERS, OAuthBearerLogin
 from tests.support.certificates import shared_authority
 from tests.unit.pipelines.pipeline_files import read_flights
 
@@ -79,7 +83,7 @@ def test_settings_of_spark_may_name_secrets(tmp_path: Path, monkeypatch: pytest.
     [
         ("${file:password}", "${file:nowhere}", r"yaml:3: \$\{file:nowhere\} cannot be read: No such file"),
         ("${file:password}", "${env:NOT_SET_HERE}", r"yaml:3: .* the variable NOT_SET_HERE is not set"),
-        ("SCRAM-SHA-512", "GSSAPI", "yaml:3: cluster: the SASL mechanism must be one of"),
+        ("SCRAM-SHA-512", "NTLM", "yaml:3: cluster: the SASL mechanism must be one of"),
         ("SASL_SSL", "SASL_PLAINTEXT", "yaml:3: cluster has ssl.keystore or ssl.truststore and no"),
         ("./ca.pem", "./none.pem", "none.pem cannot be read"),
     ],
@@ -99,11 +103,116 @@ def test_what_cannot_be_is_told_where_it_is_used(tmp_path: Path, old: str, new: 
         ("  sasl.username: alice\n", "", "sasl.username and sasl.password belong together"),
         ("sasl.username", "sasl.user", r'yaml:6: cluster: unknown key "sasl\.user"; did you mean'),
         ("sasl.mechanism: SCRAM-SHA-512", "sasl.jaas.config: '${env:X}'", "says who logs in, and so do"),
+        (
+            "SCRAM-SHA-512",
+            "GSSAPI",
+            r"yaml:5: cluster: GSSAPI \(Kerberos\) is what Spark's connector knows, and not our own",
+        ),
+        (
+            "sasl.mechanism: SCRAM-SHA-512",
+            "sasl.oauthbearer.token.endpoint.url: https://me:hush@idp/token",
+            "endpoint.url has a secret in its address",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_when_it_is_read(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(PipelineError, match=message):
         written(tmp_path, CLUSTER.replace(old, new))
+
+
+OAUTH = """\
+cluster:
+  security.protocol: SASL_PLAINTEXT
+  sasl.mechanism: OAUTHBEARER
+  sasl.oauthbearer.token.endpoint.url: https://idp.example.com/token
+  sasl.login.retry.backoff.ms: 50
+  sasl.username: alice
+  sasl.password: ${file:password}
+"""
+
+
+def test_tokens_are_asked_for_by_our_client_and_by_sparks_alike(tmp_path: Path) -> None:
+    pipeline = written(tmp_path, OAUTH)
+    login = access_of_pipeline(pipeline).login
+    assert isinstance(login, OAuthBearerLogin)
+    assert login.endpoint is not None
+    assert (login.endpoint.client_id, login.endpoint.client_secret) == ("alice", SECRET)
+    assert login.endpoint.retry_backoff_ms == 50
+    with spark_access(pipeline) as access:
+        options = dict(access.options)
+        assert options["kafka.sasl.login.callback.handler.class"] == LOGIN_HANDLERS[0]
+        assert options["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://idp.example.com/token"
+        assert options["kafka.sasl.jaas.config"].startswith("${barnabas:")
+        assert "hush" not in repr((access, pipeline))
+    of_file = written(tmp_path, OAUTH[: OAUTH.index("  sasl.username")].replace("https://idp.example.com", "file://"))
+    login = access_of_pipeline(of_file).login
+    assert isinstance(login, OAuthBearerLogin)
+    assert login.endpoint is not None
+    assert login.endpoint.path == "/token"
+    jaas = parse_login_module(dict(open_options(pipeline))["kafka.sasl.jaas.config"])
+    assert (jaas.name, dict(jaas.options)) == (OAUTHBEARER_MODULE, {"clientId": "alice", "clientSecret": SECRET})
+
+
+KERBEROS = """\
+  connector:
+    bootstrap_servers: broker:9094
+    security.protocol: SASL_SSL
+    sasl.mechanism: GSSAPI
+    sasl.kerberos.service.name: kafka
+    sasl.kerberos.keytab: a.keytab
+    sasl.kerberos.principal: alice@EXAMPLE
+    ssl.truststore.type: PEM
+    ssl.truststore.location: ca.pem
+"""
+
+
+def test_spark_may_come_in_by_kerberos_while_our_client_does_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = written(tmp_path, CLUSTER + KERBEROS)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Djava.security.krb5.conf=/somewhere")
+    with pytest.raises(PipelineError, match=r"yaml:3: the keytab \S+/a\.keytab is not there, or may not be read"):
+        open_options(pipeline)
+    (tmp_path / "a.keytab").write_bytes(b"")
+    with spark_access(pipeline) as access:
+        options = dict(access.options)
+        assert options["kafka.bootstrap.servers"] == "broker:9094"
+        assert options["kafka.sasl.kerberos.service.name"] == "kafka"
+        assert options["kafka.sasl.jaas.config"].startswith("${barnabas:")
+        assert not any("keytab" in name or "username" in name for name in options)
+    module = parse_login_module(dict(open_options(pipeline))["kafka.sasl.jaas.config"])
+    assert module.name == "com.sun.security.auth.module.Krb5LoginModule"
+    assert (module.options["keyTab"], module.options["principal"]) == (str(tmp_path / "a.keytab"), "alice@EXAMPLE")
+    assert KafkaOptions("ours:1", access.options).connection["kafka.bootstrap.servers"] == "broker:9094"
+    assert access_of_pipeline(pipeline).login == Login("SCRAM-SHA-512", "alice", SECRET)
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS")
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)
+    monkeypatch.setattr(cluster_access, "_KERBEROS_FILE", tmp_path / "none.conf")
+    with pytest.raises(PipelineError, match=r"Java needs \S+none\.conf for Kerberos, or JAVA_TOOL_OPTIONS=-Djava"):
+        open_options(pipeline)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    sasl.kerberos.service.name: kafka\n", "", "needs sasl.kerberos.service.name"),
+        ("    sasl.kerberos.principal: alice@EXAMPLE\n", "", "needs sasl.kerberos.principal; or a sasl.jaas.config"),
+        (
+            "GSSAPI",
+            "PLAIN",
+            r"yaml:14: cluster\.connector: sasl\.kerberos\.service\.name is for `sasl.mechanism: GSSAPI`",
+        ),
+        (
+            "    sasl.mechanism: GSSAPI\n",
+            "    sasl.mechanism: GSSAPI\n    sasl.password: hush\n",
+            "password is a secret",
+        ),
+    ],
+)
+def test_half_of_a_kerberos_login_is_told_when_it_is_read(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in KERBEROS
+    with pytest.raises(PipelineError, match=message):
+        written(tmp_path, CLUSTER + KERBEROS.replace(old, new))
 
 
 @pytest.mark.parametrize(
