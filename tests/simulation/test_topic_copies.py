@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from barnabas.cli.edges import Edge
 from barnabas.cli.export_files import read_export
-from barnabas.cli.starts import Edge
 from barnabas.cli.topic_copying import Plan
 from barnabas.cli.topic_exporting import ExportPlan, export
 from barnabas.cli.topic_importing import import_topic

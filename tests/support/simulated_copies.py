@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from barnabas.cli.connection import CommandError
-from barnabas.cli.starts import Edge
+from barnabas.cli.edges import Edge
 from barnabas.cli.topic_copying import Plan, copy
 from barnabas.client.admin import Admin
 from barnabas.client.client import Client

@@ -45,7 +45,7 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 """How long a broker may take to tell who is in the cluster."""
 API_TIMEOUT_MS: Final = 30_000
 """How long one call may take, its repetitions included."""
-_TOO_LONG: Final = re.compile("a string of [0-9]+ bytes; at most [0-9]+ are allowed")
+_TOO_LONG: Final = "a string of [0-9]+ bytes; at most [0-9]+ are allowed"
 
 
 class ExitStatus(enum.IntEnum):
@@ -330,7 +330,7 @@ def _of_what_was_given(error: Exception) -> tuple[str, ExitStatus] | None:
     cause = error.__cause__
     if isinstance(cause, UnicodeEncodeError):
         return f"{cause.object} is no UTF-8, and so no name that a cluster could have", ExitStatus.USAGE
-    found = _TOO_LONG.search(str(error))
+    found = re.search(_TOO_LONG, str(error))
     return None if found is None else (f"{found[0]}, of a name too", ExitStatus.USAGE)
 
 

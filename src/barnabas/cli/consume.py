@@ -12,6 +12,7 @@ from barnabas.cli.record_options import PositiveNumber, isolation_option
 from barnabas.cli.record_templates import TEMPLATE_HELP, parse_template
 
 if TYPE_CHECKING:
+    from barnabas.cli.starts import Start
     from barnabas.client.client import Client
 
 _FORMAT_NAMES = ("value", "line", "raw", "hex", "json")
@@ -83,12 +84,11 @@ def command(
     load_loops()
 
     from barnabas.cli.record_consuming import Plan, consume
-    from barnabas.cli.starts import parse_start
 
     if group == "":
         raise click.BadParameter("a group needs a name", param_hint="--group")
     try:
-        place = None if start is None else parse_start(start)
+        place = None if start is None else _parsed(start)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--from") from None
     try:
@@ -112,3 +112,10 @@ def command(
         await consume(client, plan)
 
     run_with_client(bootstrap, body, interrupted=ExitStatus.DONE)
+
+
+def _parsed(start: str) -> Start:
+    """The place that `--from` names. Raises ValueError."""
+    from barnabas.cli.starts import parse_start
+
+    return parse_start(start)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from barnabas.cli.record_formats import NULL, add_bytes, header_documents, json_line, shown_bytes
+from barnabas.cli.record_formats import NULL, add_bytes, header_documents, shown_bytes
 from barnabas.cli.record_templates import template_format
 from barnabas.wire.records import TimestampType
 
@@ -146,6 +146,7 @@ def _line_format(is_terminal: bool) -> Format:
 
 def _json_format(is_terminal: bool) -> Format:  # noqa: ARG001 - JSON escapes them always
     """One object for each record."""
+    from barnabas.cli.record_json import json_line
 
     def lines(records: list[ConsumerRecord]) -> bytes:
         parts = [json_line(record_document(record)) for record in records]

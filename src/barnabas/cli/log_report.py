@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.internal_records import decode_internal
 from barnabas.cli.output import counted, printable
-from barnabas.cli.record_formats import add_bytes, header_documents, json_line, shown_bytes, shown_time
+from barnabas.cli.record_formats import add_bytes, header_documents, shown_bytes, shown_time
+from barnabas.cli.record_json import json_line
 from barnabas.log.inspection.batch_inspection import DamageKind
 from barnabas.wire.control_records import read_control_record_type, read_end_transaction_marker
 from barnabas.wire.record_errors import InvalidRecordError

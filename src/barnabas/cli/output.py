@@ -27,7 +27,7 @@ NOTHING: Final = "-"
 _GAP: Final = "  "
 _CUT_WIDTH_MIN: Final = 12
 """What is left of a cell that may be cut, so that it still says something."""
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL: Final = "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 class Mark(enum.Enum):
@@ -124,7 +124,9 @@ def shown(value: object) -> str:
 
 def printable(text: str) -> str:
     """The text with its control characters, and what turns the direction of writing, as escapes."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    if text.isprintable():
+        return text  # most are: the pattern takes a while to be made
+    return re.sub(_CONTROL, lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def counted(number: int, noun: str, nouns: str | None = None) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
+from barnabas.cli.edges import Edge
 from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import printable, say
 from barnabas.cli.record_formats import shown_time
-from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Edge, Start
+from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Start
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition

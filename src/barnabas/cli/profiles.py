@@ -27,7 +27,7 @@ PROFILE_VARIABLE: Final = "BARNABAS_PROFILE"
 FILE_VARIABLE: Final = "BARNABAS_PROFILES"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _META: Final = "barnabas.cli.profiles"
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME: Final = r"[A-Za-z0-9._-]{1,64}"
 _BYTES_MAX: Final = 1024 * 1024
 _MODE: Final = 0o777
 _KEYS: Final = {"bootstrap-server": "bootstrap", "command-config": "command_config"}
@@ -113,7 +113,7 @@ def _quoted(text: str) -> str:
 
 def check_name(name: str) -> str:
     """The name. Raises ProfileError for one that no profile has."""
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ProfileError(f"{name!r} is no name of a profile: it has letters, digits, '.', '_' and '-', 64 at most")
     return name
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.consumed_formats import format_of
+from barnabas.cli.edges import Edge
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.required_topics import require_topics
-from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Edge, Start
 from barnabas.cli.streams import write
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientError
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.cli.starts import Start
 
 RECORDS_PER_POLL_MAX: Final = 10_000
 POLL_MS: Final = 250.0
@@ -57,8 +60,7 @@ async def consume(client: Client, plan: Plan) -> None:
     """Prints records until the plan is fulfilled. Raises CommandError for what does not exist, and where a plan with an
     end comes to its time-out before that end.
     """
-    if isinstance(plan.start, Ago):
-        plan = replace(plan, start=plan.start.at(client.host.clock.time_ms()))
+    plan = _at_once(plan, client.host.clock.time_ms())
     topics = await require_topics(client, plan.topics)
     partitions = _partitions(plan, {name: topic.partitions for name, topic in topics.items()})
     settings = ConsumerSettings(
@@ -183,11 +185,17 @@ class _Reading:
             partitions = [partition for partition in partitions if partition not in committed]
         if not partitions:
             return
+        if first is Edge.EARLIEST:
+            self._consumer.seek_to_beginning(*partitions)
+        elif first is Edge.LATEST:
+            self._consumer.seek_to_end(*partitions)
+        else:
+            await self._place_within(partitions, first)
+
+    async def _place_within(self, partitions: Sequence[TopicPartition], first: Start) -> None:
+        from barnabas.cli.starts import AtOffset, AtTime, BeforeEnd
+
         match first:
-            case Edge.EARLIEST:
-                self._consumer.seek_to_beginning(*partitions)
-            case Edge.LATEST:
-                self._consumer.seek_to_end(*partitions)
             case AtOffset(offset):
                 await self._check_offset(partitions, offset)
                 for partition in partitions:
@@ -227,7 +235,7 @@ class _Reading:
 
     async def on_assigned(self, partitions: tuple[TopicPartition, ...]) -> None:
         """The group has given us these."""
-        if isinstance(self._plan.first, AtOffset | AtTime | BeforeEnd):
+        if not isinstance(self._plan.first, Edge):
             await self._place(partitions)
 
     async def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
@@ -235,6 +243,15 @@ class _Reading:
 
     async def on_lost(self, partitions: tuple[TopicPartition, ...]) -> None:
         """Others print what comes next."""
+
+
+def _at_once(plan: Plan, now_ms: int) -> Plan:
+    """The plan, which begins at a time where it began so long ago."""
+    if plan.start is None or isinstance(plan.start, Edge):
+        return plan
+    from barnabas.cli.starts import Ago
+
+    return replace(plan, start=plan.start.at(now_ms)) if isinstance(plan.start, Ago) else plan
 
 
 def _partitions(plan: Plan, known: dict[str, Iterable[int]]) -> list[TopicPartition]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from barnabas.cli.record_formats import parse_record
 from barnabas.client.records import ProducerRecord
 from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.records import Header
@@ -48,6 +47,8 @@ class LineFormat:
         return ProducerRecord(self.topic, value, key, self.headers, self.partition)
 
     def _json_record(self, line: bytes) -> ProducerRecord | None:
+        from barnabas.cli.record_json import parse_record
+
         if not line.strip():
             return None
         read = parse_record(line)

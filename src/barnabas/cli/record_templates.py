@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +17,8 @@ TEMPLATE_HELP: Final = (
 )
 _NULL: Final = NULL.encode()
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
-_HEX_DIGITS: Final = 2
+_HEX_DIGITS: Final = "0123456789abcdefABCDEF"
+_HEX_DIGITS_PER_BYTE: Final = 2
 
 Part = Callable[["ConsumerRecord"], bytes]
 
@@ -46,9 +46,9 @@ def parse_template(text: str) -> tuple[bytes | Part, ...]:
                 raise ValueError(f"{what}: write {TEMPLATE_HELP}")
         elif character == "\\":
             if following == "x":
-                digits = text[at : at + _HEX_DIGITS]
+                digits = text[at : at + _HEX_DIGITS_PER_BYTE]
                 parts.append(_hex_byte(digits))
-                at += _HEX_DIGITS
+                at += _HEX_DIGITS_PER_BYTE
             elif following in _ESCAPES:
                 parts.append(_ESCAPES[following])
             else:
@@ -86,7 +86,7 @@ def _shown(data: bytes, *, is_terminal: bool) -> bytes:
 
 
 def _hex_byte(digits: str) -> bytes:
-    if len(digits) != _HEX_DIGITS or not set(digits) <= set(string.hexdigits):
+    if len(digits) != _HEX_DIGITS_PER_BYTE or not set(digits) <= set(_HEX_DIGITS):
         raise ValueError(f"\\x{digits} means nothing: write two hexadecimal digits, such as \\x1f")
     return bytes.fromhex(digits)
 

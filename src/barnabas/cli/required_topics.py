@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.output import printable
-from barnabas.client.admin import Admin
+from barnabas.client.topic_queries import TopicQueries
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ async def require_topics(client: Client, names: Sequence[str]) -> dict[str, Topi
     """
     loop = client.host.loop
     deadline = loop.time() + NEW_TOPIC_SECONDS
-    async with Admin(client) as admin:
+    async with TopicQueries(client) as admin:
         while True:
             try:
                 return await admin.describe_topics(names)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 import re
 from dataclasses import dataclass
 from typing import Final
 
+from barnabas.cli.edges import Edge
 from barnabas.cli.record_formats import parse_time
 
 _OFFSET_MAX: Final = (1 << 63) - 1
@@ -22,25 +22,17 @@ _UNITS_MS: Final = {
     "w": 604_800_000,
 }
 _UNIT_LETTERS: Final = "mshdwMSHDW"
-_DURATION: Final = re.compile(
-    "(?=.)" + "".join(rf"(?:([0-9]{{1,{_DIGITS_MAX}}}{unit}))?" for unit in ("w", "d", "h", "m", "s", "ms")), re.ASCII
+_DURATION: Final = "(?=.)" + "".join(
+    rf"(?:([0-9]{{1,{_DIGITS_MAX}}}{unit}))?" for unit in ("w", "d", "h", "m", "s", "ms")
 )
-_ISO_DURATION: Final = re.compile(
+_ISO_DURATION: Final = (
     "P(?=.)"
     + "".join(rf"([0-9]{{1,{_DIGITS_MAX}}}{unit})?" for unit in "WD")
     + "(?:T(?=.)"
     + "".join(rf"([0-9]{{1,{_DIGITS_MAX}}}{unit})?" for unit in "HMS")
-    + ")?",
-    re.ASCII,
+    + ")?"
 )
 """As `kafka-consumer-groups --by-duration` takes it."""
-
-
-class Edge(enum.Enum):
-    """An end of a partition."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def parse_duration_ms(text: str) -> int:
     written.
     """
     total_ms = 0
-    found = _DURATION.fullmatch(text) or _ISO_DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text) or re.fullmatch(_ISO_DURATION, text)
     parts = [part for part in found.groups() if part is not None] if found else []
     if not parts:
         raise ValueError(f"{text!r} is no duration: write 30s, 10m, 2h, 7d, or 1h30m")
@@ -112,7 +104,7 @@ def parse_start(text: str) -> Start:
         if count == 0:
             raise ValueError(f"{text} must be a number of records before the end, such as -10")
         return BeforeEnd(count)
-    if _DURATION.fullmatch(text) or _ISO_DURATION.fullmatch(text):
+    if re.fullmatch(_DURATION, text) or re.fullmatch(_ISO_DURATION, text):
         return Ago(parse_duration_ms(text))
     try:
         return AtTime(parse_time(text))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError
+from barnabas.cli.edges import Edge
 from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, request_bytes_max, too_large
 from barnabas.cli.output import Column, counted, give_up_output, print_json, print_table, printable, say, shown
 from barnabas.cli.pace import Pace, wait_for
@@ -23,7 +24,7 @@ from barnabas.cli.partition_selection import Bounds, find_bounds, find_offsets, 
 from barnabas.cli.record_source import FromTopic, RecordReader, RecordSource
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.silence import LastWords, Silence, last_words
-from barnabas.cli.starts import Edge, Start
+from barnabas.cli.starts import Start
 from barnabas.cli.topic_copy_ends import SameTopic, configs_to_copy, prepare_target
 from barnabas.cli.topic_copy_groups import CopiedGroups, MovedGroup, tell
 from barnabas.cli.topic_copy_offsets import KeptOffsets

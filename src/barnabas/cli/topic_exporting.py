@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError
+from barnabas.cli.edges import Edge
 from barnabas.cli.export_files import Export, ExportedPartition, PartitionWriter, begin_directory, locked
 from barnabas.cli.output import Column, counted, print_json, print_table, say, size
 from barnabas.cli.partition_selection import find_bounds, find_offsets, find_partitions
 from barnabas.cli.required_topics import require_topics
 from barnabas.cli.silence import Silence, last_words
-from barnabas.cli.starts import Edge, Start
+from barnabas.cli.starts import Start
 from barnabas.cli.topic_copy_ends import SameTopic, configs_to_copy
 from barnabas.cli.topic_copying import check_not_deleted
 from barnabas.cli.topic_ids import topic_id

@@ -57,8 +57,8 @@ def command(
     TOPIC is the exported one's name if left out. All files are read first, and nothing is written of an export that is
     damaged. With --state or --transactional, an import that was stopped goes on where it was, as `topic copy` does.
     """
+    from barnabas.cli.edges import Edge
     from barnabas.cli.export_files import require_export
-    from barnabas.cli.starts import Edge
     from barnabas.cli.topic_copying import Plan
 
     check_target(

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
 from barnabas.client.fetcher import Fetcher
-from barnabas.client.group_coordinator import NO_GENERATION, GroupCoordinator, Membership
-from barnabas.client.group_member import GroupMember
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.position_finder import PositionFinder
 from barnabas.client.positions import PartitionState, Position, Positions, PositionState
@@ -32,6 +30,8 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
+    from barnabas.client.group_coordinator import GroupCoordinator, Membership
+    from barnabas.client.group_member import GroupMember
 
 
 Taken = TypeVar("Taken")
@@ -79,6 +79,9 @@ class Consumer:
         self._coordinator: GroupCoordinator | None = None
         self._member: GroupMember | None = None
         if self.settings.group_id is not None:
+            from barnabas.client.group_coordinator import GroupCoordinator
+            from barnabas.client.group_member import GroupMember
+
             self._coordinator = GroupCoordinator(client, self._lane, self.settings.group_id)
             self._member = GroupMember(client, self._join_lane, self._coordinator, self.settings, self, self._news.set)
         self._finder = PositionFinder(
@@ -484,6 +487,8 @@ class Consumer:
 
     def _membership(self) -> Membership:
         """The member to commit as; raises CommitFailedError where the consumer has subscribed and is no member."""
+        from barnabas.client.group_coordinator import NO_GENERATION, Membership
+
         membership = Membership()
         if self._member is not None and not self._is_assigned_by_user:
             self._member.check_not_fenced()
@@ -533,6 +538,8 @@ class Consumer:
         self, offsets: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]], timeout_ms: float
     ) -> None:
         """An automatic commit: what keeps it from succeeding is logged, and the records are read again by somebody."""
+
+        from barnabas.client.group_coordinator import Membership
 
         def what() -> tuple[Mapping[TopicPartition, OffsetAndMetadata], Membership]:
             found = offsets()

@@ -15,7 +15,7 @@ from barnabas.kernel.real_child import ARGUMENT_LENGTH
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_ENTRY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_ENTRY = r"(?a:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)"
 
 CHILDREN_MAX = 64
 ARGUMENT_BYTES_MAX = 64 * 1024 * 1024
@@ -93,7 +93,7 @@ class RealSpawn:
         self._closed = False
 
     async def __call__(self, entry: str, argument: bytes, /) -> RealChildProcess:
-        if not _ENTRY.fullmatch(entry):
+        if not re.fullmatch(_ENTRY, entry):
             raise ValueError(f'a child\'s entry reads "package.module:function", not {entry!r}')
         if len(argument) > ARGUMENT_BYTES_MAX:
             raise ValueError(f"a child's argument has at most {ARGUMENT_BYTES_MAX} bytes, not {len(argument)}")

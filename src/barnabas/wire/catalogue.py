@@ -15,22 +15,27 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.schema import Message, SchemaError, read_schema
 
 _FOLDER: Final = "schemas"
-_OTHER_FILES: Final = (
-    "consumer_group_current_member_assignment.record",
-    "consumer_group_member_metadata.record",
-    "consumer_group_metadata.record",
-    "consumer_group_partition_metadata.record",
-    "consumer_group_target_assignment_member.record",
-    "consumer_group_target_assignment_metadata.record",
-    "consumer_protocol.api",
-    "default_principal.api",
-    "group_metadata.record",
-    "header.api",
-    "offset_commit.record",
-    "remote_log_metadata.record",
-    "transaction_log.record",
-)
-"""The files that belong to no API."""
+_KEY_AND_VALUE: Final = ("Key", "Value")
+_REQUEST_AND_RESPONSE: Final = ("Request", "Response")
+_OTHER_FILES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "consumer_group_current_member_assignment.record": ("ConsumerGroupCurrentMemberAssignment", _KEY_AND_VALUE),
+    "consumer_group_member_metadata.record": ("ConsumerGroupMemberMetadata", _KEY_AND_VALUE),
+    "consumer_group_metadata.record": ("ConsumerGroupMetadata", _KEY_AND_VALUE),
+    "consumer_group_partition_metadata.record": ("ConsumerGroupPartitionMetadata", _KEY_AND_VALUE),
+    "consumer_group_target_assignment_member.record": ("ConsumerGroupTargetAssignmentMember", _KEY_AND_VALUE),
+    "consumer_group_target_assignment_metadata.record": ("ConsumerGroupTargetAssignmentMetadata", _KEY_AND_VALUE),
+    "consumer_protocol.api": ("ConsumerProtocol", ("Subscription", "Assignment")),
+    "default_principal.api": ("DefaultPrincipal", ("Data",)),
+    "group_metadata.record": ("GroupMetadata", _KEY_AND_VALUE),
+    "header.api": ("", ("RequestHeader", "ResponseHeader")),
+    "offset_commit.record": ("OffsetCommit", _KEY_AND_VALUE),
+    "remote_log_metadata.record": (
+        "Remote",
+        ("LogSegmentMetadataRecord", "LogSegmentMetadataUpdateRecord", "PartitionDeleteMetadataRecord"),
+    ),
+    "transaction_log.record": ("TransactionLog", _KEY_AND_VALUE),
+}
+"""The files that belong to no API, with how their messages' names begin and end, in order."""
 
 
 def _api_file(key: ApiKey) -> str:
@@ -52,7 +57,14 @@ def _messages_of(file: str) -> tuple[Message, ...]:
         key = ApiKey(int(file.partition("_")[0]))
         if (messages[0].api_key, messages[0].name) != (key, f"{key.api_name}Request"):
             raise SchemaError(file, 1, f"the file of {key.api_name} (key {key}) declares another API")
+    elif tuple(message.name for message in messages) != _names_in(file):
+        raise SchemaError(file, 1, f"it does not declare {', '.join(_names_in(file))}, which it is known for")
     return messages
+
+
+def _names_in(other_file: str) -> tuple[str, ...]:
+    beginning, ends = _OTHER_FILES[other_file]
+    return tuple(beginning + end for end in ends)
 
 
 @functools.cache
@@ -62,20 +74,25 @@ def api_names() -> Mapping[int, str]:
 
 
 @functools.cache
-def _api_places() -> Mapping[str, str]:
-    """The file of every request and response by the message's name."""
-    return {f"{key.api_name}{kind}": _api_file(key) for key in ApiKey for kind in ("Request", "Response")}
-
-
-@functools.cache
 def _other_places() -> Mapping[str, str]:
-    """The file of every other message by its name, for which these files are read."""
-    return {message.name: file for file in _OTHER_FILES for message in _messages_of(file)}
+    """The file of every message that belongs to no API, by its name."""
+    return {name: file for file in _OTHER_FILES for name in _names_in(file)}
+
+
+def _api_place(name: str) -> str | None:
+    """The file of a request or a response; None for another name."""
+    for kind in _REQUEST_AND_RESPONSE:
+        if name.endswith(kind):
+            words = name.removesuffix(kind)
+            key = ApiKey.__members__.get("".join(f"_{each}" if each.isupper() else each.upper() for each in words)[1:])
+            return None if key is None or key.api_name != words else _api_file(key)
+    return None
 
 
 def message_names() -> tuple[str, ...]:
     """The names of all messages, sorted."""
-    return tuple(sorted([*_api_places(), *_other_places()]))
+    names = [f"{api_name}{kind}" for api_name in api_names().values() for kind in _REQUEST_AND_RESPONSE]
+    return tuple(sorted([*names, *_other_places()]))
 
 
 @functools.cache
@@ -84,7 +101,7 @@ def message(name: str) -> Message:
 
     Raises `KeyError` if there is none, `SchemaError` if it is wrong.
     """
-    file = _api_places().get(name) or _other_places()[name]
+    file = _api_place(name) or _other_places()[name]
     return next(found for found in _messages_of(file) if found.name == name)
 
 

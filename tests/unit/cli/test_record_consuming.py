@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 import pytest
 
 from barnabas.cli.connection import CommandError
+from barnabas.cli.edges import Edge
 from barnabas.cli.record_consuming import Plan, _Reading
-from barnabas.cli.starts import AtOffset, AtTime, Edge
+from barnabas.cli.starts import AtOffset, AtTime
 from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp, RecordColumn
 from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition

@@ -8,15 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from barnabas.cli.consumed_formats import Columns, Records, format_of, record_document
-from barnabas.cli.record_formats import (
-    InputRecord,
-    add_bytes,
-    json_line,
-    parse_record,
-    parse_time,
-    shown_bytes,
-    shown_time,
-)
+from barnabas.cli.record_formats import add_bytes, parse_time, shown_bytes, shown_time
+from barnabas.cli.record_json import InputRecord, json_line, parse_record
 from barnabas.client.records import ConsumerRecord, RecordColumn
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Edge, Start, parse_duration_ms, parse_start
+from barnabas.cli.edges import Edge
+from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Start, parse_duration_ms, parse_start
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from barnabas.cli import record_source, topic_copying
-from barnabas.cli.starts import Edge
+from barnabas.cli.edges import Edge
 from barnabas.client.admin import ResourceType
 from barnabas.client.client import Client
 from barnabas.client.settings import ClientSettings

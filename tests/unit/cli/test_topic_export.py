@@ -19,8 +19,9 @@ from barnabas.cli import export_files, export_reading
 from barnabas.cli.audit_places import find_audited
 from barnabas.cli.audit_work import audit_one
 from barnabas.cli.connection import CommandError
+from barnabas.cli.edges import Edge
 from barnabas.cli.export_files import Export, PartitionWriter, read_export
-from barnabas.cli.starts import AtOffset, Edge
+from barnabas.cli.starts import AtOffset
 from barnabas.cli.topic_copying import Plan
 from barnabas.cli.topic_exporting import ExportPlan, export
 from barnabas.cli.topic_importing import import_topic

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from barnabas.wire import catalogue
-from barnabas.wire.schema import Kind, SchemaError, Struct
+from barnabas.wire.schema import Kind, Message, SchemaError, Struct
 
 
 def test_every_message_is_found_by_its_name() -> None:
@@ -67,3 +67,26 @@ def test_requests_and_responses_by_key() -> None:
 def test_a_key_that_does_not_exist_is_a_key_error(find: type) -> None:
     with pytest.raises(KeyError):
         find(99)
+
+
+def test_a_message_is_found_without_reading_any_other_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    messages_of = catalogue._messages_of
+
+    def noted(file: str) -> tuple[Message, ...]:
+        read.append(file)
+        return messages_of(file)
+
+    monkeypatch.setattr(catalogue, "_messages_of", noted)
+    catalogue._other_places.cache_clear()
+    for name in ("RequestHeader", "OffsetForLeaderEpochResponse"):
+        assert catalogue.message.__wrapped__(name).name == name
+    assert read == ["header.api", "23_offset_for_leader_epoch.api"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Request", "offset_fetchRequest", "Offset_FetchRequest", "NothingResponse", "PRODUCERequest", ""]
+)
+def test_a_name_that_no_message_has_is_told_so(name: str) -> None:
+    with pytest.raises(KeyError):
+        catalogue.message(name)
