@@ -6,6 +6,7 @@ With BARNABAS_PICTURES set to a folder, the pictures of docs/console.md are put 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from barnabas.cli.console_pipelines import reader_of
 from barnabas.cli.main import main
+from barnabas.console import app
 from barnabas.security.login_files import PasswordHash, User
 from barnabas.testing import KafkaCluster
 from tests.support.browser import Browser, browser_path
@@ -53,7 +55,10 @@ PAGES = (
     "configs/brokers/1",
     "messages?topic=flights&count=20",
     "messages?topic=airports",
+    "messages?topic=airports&key=EWR",
 )
+ELSEWHERE = {"write", "change", "login"}
+"""Pages that other tests here look at: they want rights, or a login."""
 SECONDS_MAX = 2.0
 # What is moved away from the broker that dies, and how fast: minutes, unless it is cancelled.
 MOVED_BYTES, MOVE_RATE = 6 << 20, 20_000
@@ -107,9 +112,13 @@ def cluster() -> Iterator[KafkaCluster]:
 @pytest.fixture(scope="module")
 def console(cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
     """Its console, which was told of a pipeline's file."""
-    file = tmp_path_factory.mktemp("pipelines") / "delays.yaml"
-    file.write_text(FLIGHTS)
-    with RunningConsole(cluster.bootstrap_servers, read_files=reader_of([file])) as running:
+    directory, file = tmp_path_factory.mktemp("pipelines"), Path("delays.yaml")
+    (directory / file).write_text(FLIGHTS)
+    # As somebody would name it who has it before them, and as the pictures show it.
+    with (
+        contextlib.chdir(directory),
+        RunningConsole(cluster.bootstrap_servers, read_files=reader_of([file])) as running,
+    ):
         running.wait_for("/groups/delays", "Stable")
         running.wait_for("/pipelines/delays", "Lag", "topic delays.dlq")
         yield running
@@ -132,6 +141,11 @@ def browser(chromium: Browser, console: RunningConsole) -> Iterator[Browser]:
     assert [url for url in chromium.asked_for if not url.startswith((console.url, "about:"))] == []
     chromium.ask("localStorage.clear()")
     chromium.go("about:blank")
+
+
+def test_every_page_of_the_console_is_among_those_that_are_looked_at() -> None:
+    looked_at = {page.partition("?")[0].partition("/")[0] for page in PAGES} | ELSEWHERE
+    assert {*app._SECTIONS, "messages", "configs", "change", "login"} == looked_at
 
 
 def test_every_page_while_a_broker_dies_is_reassigned_and_comes_back(
@@ -169,10 +183,13 @@ def test_every_page_while_a_broker_dies_is_reassigned_and_comes_back(
     browser.wait_for("!document.querySelector('main dl .warning')", 30)
     _cancel_the_move(cluster, browser)
     console.wait_for("/", "Under-replicated 0 partitions")
-    _look_at_all(browser, console, ("", "brokers/2", "topics/flights/0", "reassignments"))
+    _look_at_all(browser, console)
     _picture(browser, console, "topics/flights/0", "console-partition.png", DESKTOP, "dark")
     _picture(browser, console, "groups/delays", "console-group.png", DESKTOP, "light")
     _picture(browser, console, "configs/topics/flights", "console-configs.png", DESKTOP, "light")
+    _picture(browser, console, "messages?topic=airports", "console-messages.png", DESKTOP, "light")
+    _picture(browser, console, "pipelines/delays", "console-pipeline.png", DESKTOP, "light")
+    _picture(browser, console, "controller", "console-controller.png", DESKTOP, "dark")
 
 
 def test_the_keyboard_is_enough(console: RunningConsole, browser: Browser) -> None:
@@ -214,6 +231,18 @@ def test_a_link_that_is_shared_shows_the_same(console: RunningConsole, browser: 
     browser.go(address)
     assert browser.text() == said
     assert "1 record" in said
+    assert "EWR" in said
+    browser.go(console.url + "messages")
+    browser.ask("document.querySelector('input[name=topic]').value = 'airports'")
+    browser.ask("document.querySelector('input[name=key]').value = 'JFK'")
+    browser.ask("document.querySelector('form button').click()")
+    browser.wait_for("location.search.includes('key=JFK') && document.readyState === 'complete'")
+    address, said = browser.ask("location.href"), browser.text()
+    browser.go(address)
+    assert browser.text() == said
+    assert "1 record" in said
+    assert "JFK" in said
+    assert "EWR" not in said
 
 
 def test_nothing_moves_under_somebody_who_writes(console: RunningConsole, browser: Browser) -> None:
@@ -383,10 +412,10 @@ def _look_at(browser: Browser, where: str) -> None:
     assert browser.ask("document.querySelectorAll('h1').length") == 1, where
 
 
-def _look_at_all(browser: Browser, console: RunningConsole, pages: Sequence[str] = PAGES) -> None:
+def _look_at_all(browser: Browser, console: RunningConsole) -> None:
     for size, theme in DRESSES:
         browser.dress(*size, theme)
-        for page in pages:
+        for page in PAGES:
             where = f"/{page} at {size[0]} pixels, {theme}"
             # One that is slow because something else ran is quick the next time.
             assert any(browser.go(console.url + page) <= SECONDS_MAX for _ in range(3)), f"{where} is slow"

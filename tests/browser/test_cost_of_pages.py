@@ -11,6 +11,7 @@ import confluent_kafka
 import pytest
 
 from barnabas.testing import KafkaCluster
+from tests.browser.test_console_in_chromium import PAGES as ALL_PAGES
 from tests.support.browser import Browser, browser_path
 from tests.support.running_console import RunningConsole
 
@@ -18,9 +19,14 @@ pytestmark = pytest.mark.skipif(
     browser_path() is None, reason="there is no Chromium: install it (Debian: apt-get install chromium)"
 )
 
-# Those that show the most, and those that ask for themselves: what the others show, the console asks once for all.
-PAGES = ("", "topics", "groups", "configs/topics/flights", "configs/brokers/1")
-MESSAGES = "messages?topic=flights&count=20"
+# These are not fetched again by themselves: somebody reads one after another, with words that must be there.
+READ_AGAIN = {
+    "messages?topic=flights&count=20": "flights has 100 partitions",
+    "messages?topic=flights&partition=0&count=20": "flights-0 has offsets 0 to",
+    "messages?topic=flights&key=UA7": "flights has 100 partitions",
+    "alerts/under-replicated": "UnderReplicated",
+}
+PAGES = [page for page in ALL_PAGES if page not in READ_AGAIN and not page.startswith("messages")]
 OF_A_CORE_MAX = 0.02
 # An open page is fetched again every 3 s, and the slowest question of the console is asked every 10 s.
 SECONDS, REFRESH_SECONDS = 10.0, 3.0
@@ -34,10 +40,18 @@ def cluster() -> Iterator[KafkaCluster]:
     """Three broker processes with 300 replicas, and some records."""
     with KafkaCluster(brokers=3, processes=True) as running:
         running.create_topic("flights", partitions=PARTITIONS, replication_factor=3)
+        running.create_topic("airports", partitions=3, replication_factor=3)
         producer = confluent_kafka.Producer({"bootstrap.servers": running.bootstrap_servers, "log_level": 0})
         for number in range(2_000):
             producer.produce("flights", f'{{"carrier": "UA", "delay": {number}}}', key=f"UA{number}")
         assert producer.flush(30) == 0
+        # For the pages of one group and of one pipeline.
+        for group in ("delays", "barnabas-pipeline-delays"):
+            consumer = confluent_kafka.Consumer(
+                {"bootstrap.servers": running.bootstrap_servers, "group.id": group, "log_level": 0}
+            )
+            consumer.commit(offsets=[confluent_kafka.TopicPartition("flights", 0, 5)], asynchronous=False)
+            consumer.close()
         yield running
 
 
@@ -53,6 +67,7 @@ def console(cluster: KafkaCluster, without: dict[str, float]) -> Iterator[Runnin
     """Its console, which asks as often as `barnabas console` does, and has asked everything once."""
     with RunningConsole(cluster.bootstrap_servers, pace=1.0) as running:
         running.wait_for("/topics/flights", "flights")
+        running.wait_for("/pipelines/delays", "Lag")
         _spent(cluster, SECONDS / 2)
         yield running
 
@@ -81,18 +96,19 @@ def test_an_open_page_costs_no_broker_more_than_2_percent_of_a_core(
     browser.go("about:blank")
 
 
-def test_messages_that_are_read_again_and_again_cost_no_broker_more_than_that(
-    cluster: KafkaCluster, without: dict[str, float], console: RunningConsole, browser: Browser
+@pytest.mark.parametrize("page", READ_AGAIN)
+def test_a_page_that_is_read_again_and_again_costs_no_broker_more_than_that(
+    cluster: KafkaCluster, without: dict[str, float], console: RunningConsole, browser: Browser, page: str
 ) -> None:
     def look() -> dict[str, float]:
         before = _processor_seconds_of_brokers(cluster)
         for _ in range(round(SECONDS / REFRESH_SECONDS)):
-            browser.go(console.url + MESSAGES)
-            assert "flights-0 has offsets 0 to" in browser.text()
+            browser.go(console.url + page)
+            assert READ_AGAIN[page] in browser.text()
             time.sleep(REFRESH_SECONDS)
         return _since(cluster, before)
 
-    _check(MESSAGES, without, look)
+    _check(page, without, look)
     browser.go("about:blank")
 
 

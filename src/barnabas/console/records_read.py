@@ -1,11 +1,12 @@
-"""Records of one partition, for a page: a few, from where the page says, within bounds of bytes and time."""
+"""Records of a topic, or of one of its partitions, for a page: a few, from where the page says, within bounds of bytes
+and time."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 SHOWN_MAX: Final = 500
 SEARCHED_MAX: Final = 20_000
-"""How many records one page looks through."""
+"""How many records one page looks through; of several partitions each has the same part."""
+PARTITIONS_MAX: Final = 1_000
+"""How many partitions one page reads."""
 BYTES_MAX: Final = 32 * 1024 * 1024
 """How many bytes of keys, values and headers one page reads."""
 SECONDS_MAX: Final = 8.0
@@ -41,29 +44,53 @@ class From(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a page asks for."""
+    """What a page asks for: of these partitions, which are of one topic."""
 
-    partition: TopicPartition
+    partitions: tuple[TopicPartition, ...]
     start: From = From.NEWEST
     place: int = 0
     """The offset, or the time in ms since 1970."""
     count: int = 50
     text: str = ""
     """Only records with this in their key or value, as UTF-8, in any case of ASCII letters; all where it is empty."""
+    keys: frozenset[bytes] = frozenset()
+    """Only records with one of these keys; all where there are none."""
+
+    @property
+    def is_search(self) -> bool:
+        """Whether only some of the records there are wanted."""
+        return bool(self.text or self.keys)
+
+    @property
+    def searched_max(self) -> int:
+        """How many records are looked through in each partition."""
+        return SEARCHED_MAX // len(self.partitions)
+
+    @property
+    def back(self) -> int:
+        """Of the newest, how many are looked at in each partition: a search looks at all that there is room for."""
+        return self.searched_max if self.is_search else min(self.count, self.searched_max)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What was read: records from offset `first` up to but without `next`; the log has those from `start` to `end`."""
+class Range:
+    """Of one partition: what was read, offsets `first` up to but without `next`; its log has `start` to `end`."""
 
-    records: Sequence[ConsumerRecord]
     start: int
     end: int
     first: int
     next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read: of one partition in the order of offsets, of several in the order of time."""
+
+    records: Sequence[ConsumerRecord]
+    ranges: Mapping[TopicPartition, Range]
     looked_through: int
     is_cut: str = ""
-    """Why it ended before the end of the log; empty where it did not, or the page is full."""
+    """Why it ended before the end of a log; empty where it did not, or the page is full."""
 
 
 class BusyError(Exception):
@@ -95,66 +122,130 @@ class RecordReader:
         settings = ConsumerSettings(
             offset_reset=OffsetReset.NONE, auto_commit=False, partition_bytes_max=256 * 1024, fetch_wait_ms=100
         )
-        partition = wanted.partition
-        topic = self._client.cluster.topics.get(partition.topic)
-        if topic is None or partition.partition not in topic.partitions:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {partition}")
+        topic = self._client.cluster.topics.get(wanted.partitions[0].topic)
+        for partition in wanted.partitions:
+            if topic is None or partition.partition not in topic.partitions:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {partition}")
         async with Consumer(self._client, settings) as consumer:
-            start = (await consumer.beginning_offsets([partition], 3_000))[partition]
-            end = (await consumer.end_offsets([partition], 3_000))[partition]
-            first = await self._first(consumer, wanted, start, end)
-            if first >= end:
-                return Found((), start, end, first, first, 0)
-            consumer.assign([partition])
-            consumer.seek(partition, first)
-            return await self._scan(consumer, wanted, start, end, first)
+            starts = await consumer.beginning_offsets(wanted.partitions, 3_000)
+            ends = await consumer.end_offsets(wanted.partitions, 3_000)
+            firsts = await self._firsts(consumer, wanted, starts, ends)
+            scans = {
+                partition: _Scan(wanted, starts[partition], ends[partition], firsts[partition])
+                for partition in wanted.partitions
+            }
+            reading = {partition: scan for partition, scan in scans.items() if not scan.is_over}
+            cut = ""
+            if reading:
+                consumer.assign(list(reading))
+                for partition, scan in reading.items():
+                    consumer.seek(partition, scan.first)
+                cut = await self._scan(consumer, reading)
+        return _merged(wanted, scans, cut)
 
-    async def _first(self, consumer: Consumer, wanted: Wanted, start: int, end: int) -> int:
+    async def _firsts(
+        self,
+        consumer: Consumer,
+        wanted: Wanted,
+        starts: Mapping[TopicPartition, int],
+        ends: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, int]:
         match wanted.start:
             case From.OLDEST:
-                return start
+                return starts
             case From.OFFSET:
-                return min(max(wanted.place, start), end)
+                return {each: min(max(wanted.place, starts[each]), ends[each]) for each in wanted.partitions}
             case From.TIME:
-                found = await consumer.offsets_for_times({wanted.partition: wanted.place}, 3_000)
-                place = found[wanted.partition]
-                return end if place is None else place.offset
-        # A search looks through the newest records there are room for.
-        back = SEARCHED_MAX if wanted.text else wanted.count
-        return max(start, end - back)
+                found = await consumer.offsets_for_times(dict.fromkeys(wanted.partitions, wanted.place), 3_000)
+                return {each: ends[each] if place is None else place.offset for each, place in found.items()}
+        return {each: max(starts[each], ends[each] - wanted.back) for each in wanted.partitions}
 
-    async def _scan(self, consumer: Consumer, wanted: Wanted, start: int, end: int, first: int) -> Found:
+    async def _scan(self, consumer: Consumer, scans: Mapping[TopicPartition, _Scan]) -> str:
+        """Reads until every scan is over, or a bound of them all is reached; which one."""
         loop = self._client.host.loop
         ends_at = loop.time() + SECONDS_MAX
-        needle = wanted.text.encode().lower()
-        # Of the newest, the last that match; of all others, the first.
-        keeps_last = wanted.start is From.NEWEST
-        shown: deque[ConsumerRecord] = deque(maxlen=wanted.count)
-        next_offset, looked, bytes_read, cut = first, 0, 0, ""
-        while next_offset < end and not cut:
+        reading, bytes_read = dict(scans), 0
+        while reading:
             for record in await consumer.poll(_POLL_MS, 500):
-                if record.offset >= end:
-                    next_offset = end
-                    break
-                next_offset = record.offset + 1
-                looked += 1
+                scan = reading[record.partition]
+                if scan.is_over:
+                    continue
+                scan.take(record)
                 bytes_read += _size_bytes(record)
-                if not needle or needle in (record.key or b"").lower() or needle in (record.value or b"").lower():
-                    shown.append(record)
-                if len(shown) >= wanted.count and not keeps_last:
-                    cut = "full"
-                elif looked >= SEARCHED_MAX:
-                    cut = f"{SEARCHED_MAX:,} records were looked through"
-                elif bytes_read >= BYTES_MAX:
-                    cut = f"{BYTES_MAX // (1024 * 1024)} MiB were read"
-                if cut:
-                    break
-            else:
+                if bytes_read >= BYTES_MAX:
+                    return f"{BYTES_MAX // (1024 * 1024)} MiB were read"
+            for partition, scan in list(reading.items()):
                 # Behind the last record there may be markers of transactions only.
-                next_offset = max(next_offset, await consumer.position(wanted.partition))
-                if loop.time() > ends_at:
-                    cut = f"it took longer than {SECONDS_MAX:g} s"
-        return Found(list(shown), start, end, first, next_offset, looked, "" if cut == "full" else cut)
+                if not scan.is_over:
+                    scan.next = max(scan.next, await consumer.position(partition))
+                if scan.is_over:
+                    del reading[partition]
+                    if reading:
+                        consumer.pause(partition)
+            if reading and loop.time() > ends_at:
+                return f"it took longer than {SECONDS_MAX:g} s"
+        return ""
+
+
+class _Scan:
+    """What is read of one partition, and what of that is wanted."""
+
+    def __init__(self, wanted: Wanted, start: int, end: int, first: int) -> None:
+        self.first = self.next = first
+        self.looked = 0
+        self._start = start
+        self._end = end
+        self._looked_max = wanted.searched_max
+        self._needle = wanted.text.encode().lower()
+        self._keys = wanted.keys
+        # Of the newest, the last that match; of all others, the first.
+        self._keeps_last = wanted.start is From.NEWEST
+        self._count = wanted.count
+        self.shown: deque[ConsumerRecord] = deque(maxlen=wanted.count)
+
+    @property
+    def is_over(self) -> bool:
+        return self.next >= self._end or self.is_full or self.looked >= self._looked_max
+
+    @property
+    def is_full(self) -> bool:
+        return not self._keeps_last and len(self.shown) >= self._count
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it ended before the log did, though the page has room."""
+        return self.next < self._end and not self.is_full
+
+    @property
+    def range(self) -> Range:
+        return Range(self._start, self._end, self.first, self.next)
+
+    def take(self, record: ConsumerRecord) -> None:
+        if record.offset >= self._end:
+            self.next = self._end
+            return
+        self.next = record.offset + 1
+        self.looked += 1
+        if self._keys and record.key not in self._keys:
+            return
+        if (
+            not self._needle
+            or self._needle in (record.key or b"").lower()
+            or self._needle in (record.value or b"").lower()
+        ):
+            self.shown.append(record)
+
+
+def _merged(wanted: Wanted, scans: Mapping[TopicPartition, _Scan], cut: str) -> Found:
+    records = [record for scan in scans.values() for record in scan.shown]
+    if len(scans) > 1:
+        records.sort(key=lambda record: (record.timestamp_ms, record.partition.partition, record.offset))
+    records = records[-wanted.count :] if wanted.start is From.NEWEST else records[: wanted.count]
+    if not cut and any(scan.is_cut for scan in scans.values()):
+        each = " of each partition" if len(scans) > 1 else ""
+        cut = f"{wanted.searched_max:,} records{each} were looked through"
+    looked = sum(scan.looked for scan in scans.values())
+    return Found(records, {partition: scan.range for partition, scan in scans.items()}, looked, cut)
 
 
 def _size_bytes(record: ConsumerRecord) -> int:

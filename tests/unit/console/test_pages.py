@@ -7,8 +7,11 @@ import re
 import time
 from urllib.parse import quote
 
+import confluent_kafka
 import pytest
 
+from barnabas.console import records_read
+from barnabas.console.pages import messages
 from barnabas.testing import KafkaCluster
 from tests.support.running_console import PACE, RunningConsole
 from tests.unit.console.conftest import EVIL, GROUP
@@ -32,6 +35,7 @@ PAGES = (
     "/alerts/under-replicated",
     "/messages",
     "/messages?topic=flights",
+    "/messages?topic=flights&key=UA7",
     "/messages?topic=flights&partition=1",
 )
 VOID = {"meta", "link", "input", "br"}
@@ -170,6 +174,81 @@ def test_records_from_where_the_address_says(
     assert len(offsets) == count
     assert (offsets[0] if offsets else None) == first
     assert (offsets[-1] if offsets else None) == last
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ("key=UA7", [("0", "7")]),
+        ("key=tombstone", [("1", "1")]),
+        ("key=0xff0001", [("1", "0")]),
+        ("key=ua7", []),
+        ("key=UA7&partition=1", []),
+        ("key=UA7&partition=0&from=oldest", [("0", "7")]),
+        ("key=UA7&q=value+7", [("0", "7")]),
+        ("key=UA7&q=value+8", []),
+        ("count=500", 125),
+        ("from=oldest&count=1", [("0", "0")]),
+        ("from=time&at=2020-01-01&count=122", 122),
+        ("q=value+11", 11),
+    ],
+)
+def test_records_of_all_partitions(console: RunningConsole, query: str, places: list[tuple[str, str]] | int) -> None:
+    answer = console.get(f"/messages?topic=flights&{query}")
+    assert answer.status == 200, answer.words
+    found = [
+        (partition or "0", offset.replace(",", ""))
+        for partition, offset in re.findall(
+            r'(?:data-label="Partition" class="number"><a [^>]*>(\d+)</a></td>)?'
+            r'<td data-label="Offset" class="number"><a [^>]*>([\d,]+)</a>',
+            answer.text,
+        )
+    ]
+    assert len(found) == places if isinstance(places, int) else found == places
+    assert "Not to the end" not in answer.words
+
+
+def test_records_of_all_partitions_come_in_the_order_of_time_and_the_newest_first(
+    cluster: KafkaCluster, console: RunningConsole
+) -> None:
+    topic = cluster.create_topic("timed", partitions=3)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for number in range(30):
+        producer.produce(topic, f"v{number}", key=f"k{number % 4}", partition=number % 3, timestamp=1_000 + number)
+    assert producer.flush(30) == 0
+    console.wait_for("/topics", topic)
+
+    def values(query: str) -> list[str]:
+        return re.findall(r">(v\d+)<", console.get(f"/messages?topic={topic}&{query}").text)
+
+    assert values("count=7") == [f"v{number}" for number in range(29, 22, -1)]
+    assert values("from=oldest&count=7") == [f"v{number}" for number in range(7)]
+    assert values("from=time&at=1012&count=5") == [f"v{number}" for number in range(12, 17)]
+    assert values("key=k1&count=3") == ["v29", "v25", "v21"]
+    said = console.get(f"/messages?topic={topic}&key=k1").words
+    assert "timed has 3 partitions. 30 records looked through. The topic Partition" in said
+    assert console.get(f"/messages?topic={topic}&from=offset&at=3").status == 400
+    assert values("from=offset&at=3&partition=1&count=1") == ["v10"]
+    cluster.delete_topic(topic)
+
+
+def test_each_partition_has_the_same_part_of_what_a_search_looks_through(
+    monkeypatch: pytest.MonkeyPatch, console: RunningConsole
+) -> None:
+    monkeypatch.setattr(records_read, "SEARCHED_MAX", 8)
+    said = console.get("/messages?topic=flights&key=nobody").words
+    assert "8 records looked through. Of each the newest 4." in said
+    said = console.get("/messages?topic=flights&key=nobody&from=oldest").words
+    assert "Not to the end: 4 records of each partition were looked through." in said
+
+
+def test_a_topic_of_too_many_partitions_is_read_by_partition(
+    monkeypatch: pytest.MonkeyPatch, console: RunningConsole
+) -> None:
+    monkeypatch.setattr(messages, "PARTITIONS_MAX", 1)
+    answer = console.get("/messages?topic=flights")
+    assert (answer.status, "more than 1 partitions: give one of them" in answer.words) == (400, True)
+    assert console.get("/messages?topic=flights&partition=0").status == 200
 
 
 @pytest.mark.parametrize("query", ["from=offset&at=x", "from=offset", "from=time&at=yesterday", "from=elsewhere"])

@@ -16,7 +16,7 @@ from barnabas.console import records_read
 from barnabas.console.html import markup
 from barnabas.console.pages.messages import messages, shown_headers
 from barnabas.console.pages.page import Visit, Visitor
-from barnabas.console.records_read import BYTES_MAX, Found, RecordReader, Wanted
+from barnabas.console.records_read import BYTES_MAX, Found, Range, RecordReader, Wanted
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -90,7 +90,7 @@ def test_headers_count_towards_what_a_page_reads(monkeypatch: pytest.MonkeyPatch
             host=SimpleNamespace(loop=asyncio.get_running_loop()),
             logger=logging.getLogger("tests.console"),
         )
-        return await RecordReader(client).read(Wanted(PARTITION, count=3, text="found"))
+        return await RecordReader(client).read(Wanted((PARTITION,), count=3, text="found"))
 
     found = asyncio.run(read())
     assert found.looked_through == BYTES_MAX // 2**20
@@ -109,7 +109,7 @@ def _page_of(count: int, value: bytes, headers: tuple[tuple[bytes, bytes | None]
 
     class Reader:
         async def read(self, _wanted: object) -> Found:
-            return Found(records, 0, count, 0, count, count)
+            return Found(records, {partition: Range(0, count, 0, count)}, count)
 
     poller: Any = SimpleNamespace(cluster=SimpleNamespace(value=Cluster(topics={"flights": info})))
     reader: Any = Reader()

@@ -1,15 +1,18 @@
-"""`/messages`: the records of one partition: the newest, or from an offset or a time, or those with a text."""
+"""`/messages`: the records of a topic, or of one partition: the newest, or from an offset or a time; those with a key,
+or with a text."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING
 
 from barnabas.client.errors import ClientError
+from barnabas.client.partitioners import murmur2
 from barnabas.console.html import Content, Html, href, link, table, tag
 from barnabas.console.pages.page import Page, Visit, int_of, missing
-from barnabas.console.records_read import SHOWN_MAX, BusyError, Found, From, Wanted
+from barnabas.console.records_read import PARTITIONS_MAX, SHOWN_MAX, BusyError, Found, From, Wanted
 from barnabas.console.words import counted, date_and_clock
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire.errors import KafkaError
@@ -18,11 +21,12 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from barnabas.client.cluster import Cluster
+    from barnabas.client.cluster import Cluster, TopicInfo
     from barnabas.client.records import ConsumerRecord
     from barnabas.wire.records import Header
 
 _COUNT = 50
+_KEY_LENGTH_MAX = 1_000
 _TEXT_BYTES_SHOWN = 4_096
 _HEX_BYTES_SHOWN = 256
 _HEX_LINE = 16
@@ -44,17 +48,19 @@ async def messages(visit: Visit) -> Page:
         return Page("Messages", [_form(visit, cluster), tag("p", "Choose a topic.", class_="faint")], is_live=False)
     if topic not in cluster.topics:
         return missing(f"There is no topic {topic}.")
-    wanted = _wanted(visit, topic)
+    wanted = _wanted(visit, cluster.topics[topic])
     if isinstance(wanted, str):
         return Page("Messages", [_form(visit, cluster), tag("p", wanted, class_="note warning")], False, 400)
-    if cluster.partition(wanted.partition) is None:
-        return missing(f"Topic {topic} has no partition {wanted.partition.partition}.")
+    for partition in wanted.partitions:
+        if cluster.partition(partition) is None:
+            return missing(f"Topic {topic} has no partition {partition.partition}.")
     try:
         found = await visit.reader.read(wanted)
     except BusyError as error:
         return Page("Messages", [_form(visit, cluster), tag("p", f"{error}.", class_="note warning")], False, 503)
     except (KafkaError, ClientError, ConnectionError, RequestTimeoutError, TimeoutError) as error:
-        why = f"The records of {wanted.partition} cannot be read: {str(error) or 'no answer in time'}."
+        what = str(wanted.partitions[0]) if len(wanted.partitions) == 1 else topic
+        why = f"The records of {what} cannot be read: {str(error) or 'no answer in time'}."
         return Page("Messages", [_form(visit, cluster), tag("p", why, class_="note bad", role="alert")], False)
     return Page("Messages", [_form(visit, cluster), *await _shown(visit, wanted, found)], is_live=False)
 
@@ -93,27 +99,55 @@ def shown_headers(headers: Sequence[Header], most: int = _HEADERS_SHOWN) -> list
 # Inside.
 
 
-def _wanted(visit: Visit, topic: str) -> Wanted | str:
+def _wanted(visit: Visit, topic: TopicInfo) -> Wanted | str:
     """What the address asks for, or what is wrong with it."""
     query = visit.query
-    partition = TopicPartition(topic, int_of(query.get("partition"), 0, most=2**31 - 1))
+    partitions = _partitions(query.get("partition", "").strip(), topic)
+    if isinstance(partitions, str):
+        return partitions
     count = int_of(query.get("count"), _COUNT, least=1, most=SHOWN_MAX)
     text = query.get("q", "")[:200]
+    keys = _keys(query.get("key", "")[:_KEY_LENGTH_MAX])
     place = query.get("at", "").strip()
     try:
         start = From(query.get("from", From.NEWEST.value))
     except ValueError:
         return "Begin at newest, oldest, offset or time."
+    at = 0
     if start is From.OFFSET:
         if not (place.isascii() and place.isdigit() and len(place) < 19):
             return "To begin at an offset, give its number."
-        return Wanted(partition, start, int(place), count, text)
-    if start is From.TIME:
+        if len(partitions) > 1:
+            return "To begin at an offset, give its partition."
+        at = int(place)
+    elif start is From.TIME:
         time_ms = _time_ms(place)
         if time_ms is None:
             return "To begin at a time, give it in UTC, such as 2026-11-25T09:30:00, or in ms since 1970."
-        return Wanted(partition, start, time_ms, count, text)
-    return Wanted(partition, start, 0, count, text)
+        at = time_ms
+    return Wanted(partitions, start, at, count, text, keys)
+
+
+def _partitions(given: str, topic: TopicInfo) -> tuple[TopicPartition, ...] | str:
+    """The partition, or all that have a leader where none is given; or why not."""
+    if given:
+        return (TopicPartition(topic.name, int_of(given, 0, most=2**31 - 1)),)
+    if len(topic.partitions) > PARTITIONS_MAX:
+        return f"{topic.name} has more than {PARTITIONS_MAX:,} partitions: give one of them."
+    led = [number for number, info in topic.partitions.items() if info.leader_id >= 0]
+    # Of a topic without any leader the reader says what is wrong.
+    return tuple(TopicPartition(topic.name, number) for number in led or topic.partitions)
+
+
+def _keys(text: str) -> frozenset[bytes]:
+    """The key as text, and, where it can be read so, as the bytes in hexadecimal behind 0x."""
+    if not text:
+        return frozenset()
+    keys = {text.encode()}
+    if text.lower().startswith("0x"):
+        with contextlib.suppress(ValueError):
+            keys.add(bytes.fromhex(text[2:]))
+    return frozenset(keys)
 
 
 def _time_ms(text: str) -> int | None:
@@ -144,10 +178,19 @@ def _form(visit: Visit, cluster: Cluster) -> Html:
         "form",
         field("Topic", name="topic", value=query.get("topic", ""), list="topic-names", size=20),
         tag("datalist", names, id="topic-names"),
-        field("Partition", type="number", name="partition", value=query.get("partition", "0"), min=0, max=last),
+        field(
+            "Partition",
+            type="number",
+            name="partition",
+            value=query.get("partition", ""),
+            min=0,
+            max=last,
+            placeholder="all",
+        ),
         tag("label", "From ", tag("select", options, name="from")),
         field("at", name="at", value=query.get("at", ""), size=20),
         field("Records", type="number", name="count", value=query.get("count", _COUNT), min=1, max=SHOWN_MAX),
+        field("With the key", type="search", name="key", value=query.get("key", ""), size=16),
         field("With the text", type="search", name="q", value=query.get("q", ""), id="q", size=16),
         tag("button", "Show", type="submit"),
         method="get",
@@ -156,42 +199,63 @@ def _form(visit: Visit, cluster: Cluster) -> Html:
 
 
 async def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None]:
-    partition = wanted.partition
-    what = f"{partition} has offsets {found.start:,} to {found.end:,}."
-    if wanted.text:
-        what += f" {counted(found.looked_through, 'record')} looked through, from offset {found.first:,} on."
+    is_one = len(found.ranges) == 1
     notes: list[Html | None] = [
-        tag(
-            "p",
-            what,
-            " ",
-            link("The partition", "topics", partition.topic, partition.partition),
-            _write_link(visit, wanted),
-        ),
+        _what(visit, wanted, found),
         tag("p", f"Not to the end: {found.is_cut}.", class_="note warning") if found.is_cut else None,
     ]
     records = list(found.records)
     if wanted.start is From.NEWEST:
         records.reverse()
-    columns = ["#Offset", "Time (UTC)", "Key", "Value", "Headers"]
-    empty = "No record there has that text." if wanted.text else "No records there."
+    columns = [*([] if is_one else ["#Partition"]), "#Offset", "Time (UTC)", "Key", "Value", "Headers"]
+    empty = f"No record there has that {'key' if wanted.keys else 'text'}." if wanted.is_search else "No records there."
     count = max(1, len(records))
     text_bytes, headers = min(_TEXT_BYTES_SHOWN, _PAGE_TEXT_BYTES // count), min(_HEADERS_SHOWN, _PAGE_HEADERS // count)
     rows: list[list[Content]] = []
     for record in records:
-        rows.append(_row(wanted, record, text_bytes, headers))
+        row = _row(record, text_bytes, headers)
+        rows.append(row if is_one else [link(record.partition.partition, *_place(record.partition)), *row])
         await asyncio.sleep(0)  # a record may take milliseconds, and others look too
     return [
         *notes,
         table(counted(len(records), "record"), columns, rows, empty),
-        _others(visit, wanted, found),
+        _others(visit, wanted, found) if is_one else None,
     ]
 
 
-def _row(wanted: Wanted, record: ConsumerRecord, text_bytes: int, headers: int) -> list[Content]:
+def _what(visit: Visit, wanted: Wanted, found: Found) -> Html:
+    """What there is, and what of it was looked through."""
+    (first, range_), *others = found.ranges.items()
+    if not others:
+        what = f"{first} has offsets {range_.start:,} to {range_.end:,}."
+        if wanted.is_search:
+            what += f" {counted(found.looked_through, 'record')} looked through, from offset {range_.first:,} on."
+        return tag("p", what, " ", link("The partition", *_place(first)), _write_link(visit, first.topic, first))
+    cluster = visit.poller.cluster.value
+    topic = None if cluster is None else cluster.topics.get(first.topic)
+    left_out = 0 if topic is None else len(topic.partitions) - len(found.ranges)
+    what = f"{first.topic} has {counted(len(found.ranges) + left_out, 'partition')}"
+    what += f", {left_out:,} of them without a leader, which were not read." if left_out else "."
+    if wanted.is_search:
+        what += f" {counted(found.looked_through, 'record')} looked through."
+    if wanted.start is From.NEWEST and any(each.first > each.start for each in found.ranges.values()):
+        what += f" Of each the newest {wanted.back:,}."
+    links: list[Content] = [" ", link("The topic", "topics", first.topic)]
+    if wanted.keys and topic is not None:
+        number = (murmur2(visit.query.get("key", "").encode()) & 0x7FFFFFFF) % len(topic.partitions)
+        query: dict[str, str | int] = {**visit.query, "partition": number}
+        links += [" ", link(f"Partition {number}, where Kafka's partitioner puts that key", "messages", query=query)]
+    return tag("p", what, links, _write_link(visit, first.topic, None))
+
+
+def _place(partition: TopicPartition) -> tuple[str, str, int]:
+    return "topics", partition.topic, partition.partition
+
+
+def _row(record: ConsumerRecord, text_bytes: int, headers: int) -> list[Content]:
     at: dict[str, str | int] = {
-        "topic": wanted.partition.topic,
-        "partition": wanted.partition.partition,
+        "topic": record.partition.topic,
+        "partition": record.partition.partition,
         "from": "offset",
         "at": record.offset,
         "count": 1,
@@ -207,24 +271,27 @@ def _row(wanted: Wanted, record: ConsumerRecord, text_bytes: int, headers: int) 
 
 def _others(visit: Visit, wanted: Wanted, found: Found) -> Html | None:
     """Links to the records before and behind."""
-    base = {key: value for key, value in visit.query.items() if key in {"topic", "partition", "count", "q"}}
+    (range_,) = found.ranges.values()
+    base = {key: value for key, value in visit.query.items() if key in {"topic", "partition", "count", "q", "key"}}
 
     def at(offset: int) -> str:
         return href("messages", query={**base, "from": "offset", "at": offset})
 
     links: list[Html] = []
-    if found.first > found.start:
-        links.append(tag("a", "Before", href=at(max(found.start, found.first - wanted.count))))
-    if found.next < found.end:
-        links.append(tag("a", "Next", href=at(found.next)))
+    if range_.first > range_.start:
+        links.append(tag("a", "Before", href=at(max(range_.start, range_.first - wanted.count))))
+    if range_.next < range_.end:
+        links.append(tag("a", "Next", href=at(range_.next)))
     return tag("p", [[each, " "] for each in links], class_="pager") if links else None
 
 
-def _write_link(visit: Visit, wanted: Wanted) -> list[Content]:
+def _write_link(visit: Visit, topic: str, partition: TopicPartition | None) -> list[Content]:
     if not visit.visitor.may_change:
         return []
-    partition = wanted.partition
-    return [" ", link("Write a record", "write", query={"topic": partition.topic, "partition": partition.partition})]
+    query: dict[str, str | int] = {"topic": topic}
+    if partition is not None:
+        query["partition"] = partition.partition
+    return [" ", link("Write a record", "write", query=query)]
 
 
 def _name(key: bytes) -> str:
