@@ -435,7 +435,9 @@ class ControllerTerm:
         back: dict[TopicPartition, None] = {}
         for partition, error_code in self._errors_of_leader_and_isr(response):
             if error_code == ErrorCode.KAFKA_STORAGE_ERROR and partition not in known:
-                failed[partition] = None
+                # One that has left the broker since it was asked is nobody's any more.
+                if broker_id in context.assignment(partition).replicas:
+                    failed[partition] = None
             elif error_code == ErrorCode.NONE and partition in known:
                 back[partition] = None
         context.log_dirs_work(broker_id, back)

@@ -25,7 +25,13 @@ from barnabas.coordination.protocol import EventType, KeeperState, Stat, Watcher
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.endpoints import BrokerEndpoint
 from barnabas.wire.errors import ErrorCode, KafkaError
-from barnabas.wire.messages import AlterPartitionRequest, StopReplicaRequest, StopReplicaResponse
+from barnabas.wire.messages import (
+    AlterPartitionRequest,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
 from barnabas.wire.stopped_partitions import partition_errors, stopped_partitions
 from barnabas.wire.topics import TopicPartition
 from tests.unit.controller.memory_store import LISTENER, MemoryStore, Shell
@@ -152,6 +158,8 @@ class Terms:
         self.shell = CrashingShell(self.store)
         self.watches = EventWatches(self.events.append)
         self.answers: Callable[[BrokerRequest, TopicPartition], ErrorCode] = lambda _request, _partition: ErrorCode.NONE
+        self.replica_errors: Callable[[BrokerRequest, TopicPartition], ErrorCode] | None = None
+        """What LeaderAndIsr is answered with; None where it is not answered."""
         self._answered = 0
         self.deliver: Callable[[BrokerRequest], None] = lambda _request: None
         for broker_id in broker_ids:
@@ -240,7 +248,7 @@ class Terms:
         return self.run(self.term.reassignments.alter({partition: target or None}))[partition]
 
     def settle(self) -> None:
-        """Processes events, and answers requests that delete replicas, until nothing is left."""
+        """Processes events, and answers requests to replicas, until nothing is left."""
         while self.events or self._answered < len(self.shell.requests):
             while self.events:
                 self.run(self.events.pop(0).steps(self.term))
@@ -250,6 +258,10 @@ class Terms:
                 if isinstance(request.message, StopReplicaRequest):
                     response = self.stop_replica_response(request)
                     self.run(self.term.replicas_deleted(request.broker_id, request.message, response))
+                elif isinstance(request.message, LeaderAndIsrRequest) and self.replica_errors is not None:
+                    answer = _leader_and_isr_response(request, request.message, self.replica_errors)
+                    epoch = request.message.broker_epoch
+                    self.run(self.term.leader_and_isr_answered(request.broker_id, epoch, answer))
 
     def stop_replica_response(self, request: BrokerRequest) -> StopReplicaResponse:
         message = request.message
@@ -275,3 +287,21 @@ class Terms:
 
     def sent(self, api: str) -> list[BrokerRequest]:
         return [request for request in self.shell.requests if request.api_key.name == api]
+
+
+def _leader_and_isr_response(
+    request: BrokerRequest,
+    message: LeaderAndIsrRequest,
+    error_of: Callable[[BrokerRequest, TopicPartition], ErrorCode],
+) -> LeaderAndIsrResponse:
+    response = LeaderAndIsrResponse()
+    for topic in message.topic_states:
+        answered = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id)
+        for state in topic.partition_states:
+            code = error_of(request, TopicPartition(topic.topic_name, state.partition_index))
+            error = LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                partition_index=state.partition_index, error_code=code
+            )
+            answered.partition_errors.append(error)
+        response.topics.append(answered)
+    return response

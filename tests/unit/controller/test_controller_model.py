@@ -1,11 +1,13 @@
-"""The controller's core against brokers with records: topics are made, moved and deleted while brokers and controllers
-fall, the latter instead of any effect. After each step and in the end it is looked at what may never be.
+"""The controller's core against brokers with records: topics are made, moved and deleted, leaders elected on demand,
+while brokers, their log directories and controllers fall, the last instead of any effect. After each step and in the
+end it is looked at what may never be.
 
 One seed is one run; a failure names it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,23 +19,26 @@ from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PartitionState
 from barnabas.coordination.layout.admin import (
     DELETE_TOPICS_PATH,
+    PREFERRED_REPLICA_ELECTION_PATH,
     REASSIGN_PARTITIONS_PATH,
+    PreferredReplicaElection,
     Reassignment,
     delete_topic_path,
 )
 from barnabas.coordination.layout.brokers import broker_id_path
+from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH, LogDirEvent, log_dir_event_path
 from barnabas.coordination.layout.topics import TOPICS_PATH, ReplicaAssignment, TopicAssignment, topic_path
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest
 from barnabas.wire.sentinels import EPOCH_DURING_DELETE, NO_LEADER
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ElectionType, LeaderRecoveryState, TopicPartition
 from tests.unit.controller.term_harness import CrashError, Terms
 
 BROKERS = (1, 2, 3, 4, 5)
 NEVER_THERE = 9
 STEPS = 90
 SEEDS = 40
-EFFECTS_BEFORE_CRASH_MAX = 60
+EFFECTS_BEFORE_CRASH_MAX = 25
 ROUNDS_TO_REST_MAX = 30
 
 
@@ -44,6 +49,12 @@ class Model:
         self.random = random.Random(seed)
         self.terms = Terms(*BROKERS)
         self.terms.deliver = self.deliver
+        self.terms.answers = self.terms.replica_errors = lambda request, partition: (
+            ErrorCode.KAFKA_STORAGE_ERROR if (partition, request.broker_id) in self.failed else ErrorCode.NONE
+        )
+        self.failed: dict[tuple[TopicPartition, int], None] = {}
+        """Replicas in log directories that have failed, until their broker starts anew."""
+        self.announced = 0
         self.logs: Counter[tuple[TopicPartition, int]] = Counter()
         self.committed: Counter[TopicPartition] = Counter()
         self.leaders: dict[tuple[TopicPartition, int], int] = {}
@@ -70,7 +81,15 @@ class Model:
     def is_up(self, broker_id: int) -> bool:
         return broker_id_path(broker_id) in self.terms.store.znodes
 
+    def works(self, partition: TopicPartition, broker_id: int) -> bool:
+        return self.is_up(broker_id) and (partition, broker_id) not in self.failed
+
     # Brokers.
+
+    def start_broker(self, broker_id: int) -> None:
+        """Its log directories have been mended, with what was in them."""
+        self.failed = {replica: None for replica in self.failed if replica[1] != broker_id}
+        self.terms.start_broker(broker_id)
 
     def deliver(self, request: BrokerRequest) -> None:
         """What a broker does with what it is told; nobody loses a request here."""
@@ -84,7 +103,8 @@ class Model:
             for stopped in message.topic_states:
                 for stop in stopped.partition_states:
                     partition = TopicPartition(stopped.topic_name, stop.partition_index)
-                    if stop.delete_partition and stop.leader_epoch != EPOCH_DURING_DELETE:
+                    is_there = (partition, request.broker_id) not in self.failed
+                    if is_there and stop.delete_partition and stop.leader_epoch != EPOCH_DURING_DELETE:
                         known = self.terms.store.leadership(partition)
                         is_kept = self.is_kept(partition)
                         assert not is_kept or known is None or request.broker_id not in known.isr, "it is in the ISR"
@@ -100,15 +120,22 @@ class Model:
         if known is None or known.leader == NO_LEADER or not self.is_known(known.leader):
             return
         leader = known.leader
+        if (partition, leader) in self.failed:
+            return
         self.logs[partition, leader] += self.random.randint(0, 2)
-        followers = [each for each in self.replicas(partition) if each != leader and self.is_up(each)]
+        followers = [each for each in self.replicas(partition) if each != leader and self.works(partition, each)]
         fetching = [each for each in followers if self.random.random() < 0.8]
         for each in fetching:
             self.logs[partition, each] = self.logs[partition, leader]
         kept = [each for each in known.isr if each in {leader, *fetching} or self.random.random() < 0.7]
         joined = [each for each in fetching if each not in kept and self.random.random() < 0.7]
-        self.terms.propose(partition, *dict.fromkeys((*kept, *joined)))
+        self.propose(partition, known, *kept, *joined)
         self.commit(partition)
+
+    def propose(self, partition: TopicPartition, known: LeaderAndIsr, *isr: int) -> None:
+        """A leader that was elected uncleanly has recovered with the first change of its ISR."""
+        state = dataclasses.replace(known, leader_recovery_state=LeaderRecoveryState.RECOVERED)
+        self.terms.propose(partition, *dict.fromkeys(isr), state=state)
 
     def commit(self, partition: TopicPartition) -> None:
         known = self.terms.store.leadership(partition)
@@ -127,6 +154,7 @@ class Model:
     def step(self) -> None:
         names = ["create", "delete", "reassign", "reassign", "cancel", "znode", "stop", "start", "start", "bounce"]
         names += ["replicate_some"] * 8 + ["settle"] * 3 + ["shut_down", "read_again"]
+        names += ["elect_preferred", "elect_by_znode", "rebalance"] + ["elect_uncleanly"] * 3 + ["fail_directory"] * 3
         name = self.random.choice(names)
         action: Callable[[], None] = getattr(self, name)
         if self.random.random() < 0.25:
@@ -141,7 +169,7 @@ class Model:
 
     def elect(self) -> None:
         self.check_refusals()
-        crash_at = self.random.randint(1, 200) if self.random.random() < 0.3 else None
+        crash_at = self.random.randint(1, 60) if self.random.random() < 0.3 else None
         try:
             self.terms.elect(crash_at)
         except CrashError:
@@ -187,6 +215,59 @@ class Model:
             self.terms.store.put_data(REASSIGN_PARTITIONS_PATH, wanted.encode())
             self.settle()
 
+    def elect_preferred(self) -> None:
+        self.elect_leaders(ElectionType.PREFERRED)
+
+    def elect_uncleanly(self) -> None:
+        """What only members of the ISR had that are not there is lost, as the operator has chosen. Nobody who is there
+        is passed over.
+        """
+        self.settle()
+        before = {partition: self.terms.store.leadership(partition) for partition in self.partitions()}
+        try:
+            self.elect_leaders(ElectionType.UNCLEAN)
+        finally:
+            for partition, known in before.items():
+                now = self.terms.store.leadership(partition)
+                if known is None or now is None or now.leader in {NO_LEADER, *known.isr}:
+                    continue
+                passed_over = [member for member in known.isr if self.works(partition, member)]
+                assert not passed_over, f"{partition}: {now.leader} overtakes {passed_over}"
+                self.committed[partition] = self.logs[partition, now.leader]
+                self.met["unclean elections"] += 1
+
+    def elect_leaders(self, election_type: ElectionType) -> None:
+        outcomes = self.terms.run(self.terms.term.replica_elections.elect(self.partitions(), election_type))
+        for partition, outcome in outcomes.items():
+            if isinstance(outcome, KafkaError):
+                self.met[outcome.code.name] += 1
+            else:
+                known = self.terms.store.leadership(partition)
+                assert known is not None
+                assert known.leader == outcome
+                assert election_type is ElectionType.UNCLEAN or outcome == self.replicas(partition)[0]
+                self.met[f"{election_type.name.lower()} elections on demand"] += 1
+
+    def elect_by_znode(self) -> None:
+        partition = self.some_partition()
+        if partition is not None:
+            self.terms.store.put_data(PREFERRED_REPLICA_ELECTION_PATH, PreferredReplicaElection((partition,)).encode())
+            self.settle_later()
+
+    def rebalance(self) -> None:
+        self.terms.run(self.terms.term.replica_elections.rebalance())
+
+    def fail_directory(self) -> None:
+        """Some of a broker's replicas are in a log directory that fails, which it announces."""
+        broker_id = self.random.choice(BROKERS)
+        hosted = [each for each in self.partitions() if (each, broker_id) in self.logs and self.works(each, broker_id)]
+        if hosted and self.is_up(broker_id):
+            self.failed.update(dict.fromkeys((each, broker_id) for each in hosted if self.random.random() < 0.6))
+            self.announced += 1
+            self.terms.store.put_data(log_dir_event_path(f"{self.announced:010}"), LogDirEvent(broker_id).encode())
+            self.met["directories that failed"] += 1
+            self.settle_later()
+
     def stop(self) -> None:
         broker_id = self.random.choice(BROKERS)
         if self.is_up(broker_id) and sum(map(self.is_up, BROKERS)) > 2:
@@ -196,14 +277,14 @@ class Model:
     def start(self) -> None:
         broker_id = self.random.choice(BROKERS)
         if not self.is_up(broker_id):
-            self.terms.start_broker(broker_id)
+            self.start_broker(broker_id)
             self.settle_later()
 
     def bounce(self) -> None:
         broker_id = self.random.choice(BROKERS)
         if self.is_up(broker_id):
             self.terms.stop_broker(broker_id)
-            self.terms.start_broker(broker_id)
+            self.start_broker(broker_id)
             self.settle_later()
 
     def shut_down(self) -> None:
@@ -261,11 +342,12 @@ class Model:
         """Everybody is there, and nobody asks for anything any more."""
         for broker_id in BROKERS:
             if not self.is_up(broker_id):
-                self.terms.start_broker(broker_id)
+                self.start_broker(broker_id)
         self.settle()
-        for broker_id in self.terms.term.context.shutting_down_brokers:
+        for broker_id in {*self.terms.term.context.shutting_down_brokers, *(each for _, each in self.failed)}:
             self.terms.stop_broker(broker_id)
-            self.terms.start_broker(broker_id)
+            self.start_broker(broker_id)
+            self.settle()
         for _ in range(ROUNDS_TO_REST_MAX):
             self.settle()
             self.read_again()
@@ -276,12 +358,10 @@ class Model:
             for partition in self.partitions():
                 known = self.terms.store.leadership(partition)
                 if known is not None and self.is_known(known.leader):
-                    wanted = dict.fromkeys(
-                        (*known.isr, *(each for each in self.replicas(partition) if self.is_up(each)))
-                    )
+                    wanted = (*known.isr, *(each for each in self.replicas(partition) if self.is_up(each)))
                     for each in wanted:
                         self.logs[partition, each] = self.logs[partition, known.leader]
-                    self.terms.propose(partition, *wanted)
+                    self.propose(partition, known, *wanted)
             self.settle()
         self.check()
 
@@ -290,6 +370,8 @@ class Model:
         assert context.reassigned_partitions == ()
         assert REASSIGN_PARTITIONS_PATH not in store.znodes
         assert store.children(DELETE_TOPICS_PATH) == []
+        assert PREFERRED_REPLICA_ELECTION_PATH not in store.znodes
+        assert store.children(LOG_DIR_EVENTS_PATH) == []
         assert not self.terms.term.must_read_again
         for partition, assignment in self.assignments():
             known = store.leadership(partition)
@@ -326,4 +408,6 @@ def test_the_runs_meet_what_they_are_for() -> None:
         met += run(seed).met
     wanted = {"reassignments", "cancels", "crashes", "crashes of takeovers", "replicas deleted"}
     wanted |= {"INVALID_REPLICA_ASSIGNMENT", "NO_REASSIGNMENT_IN_PROGRESS", "ELIGIBLE_LEADERS_NOT_AVAILABLE"}
+    wanted |= {"directories that failed", "preferred elections on demand", "unclean elections"}
+    wanted |= {"ELECTION_NOT_NEEDED", "PREFERRED_LEADER_NOT_AVAILABLE"}
     assert wanted <= met.keys(), met

@@ -440,6 +440,21 @@ def test_a_replica_in_a_failed_log_directory_goes_offline_and_comes_back() -> No
     assert terms.term.context.offline_log_dir_partitions(1) == frozenset()
 
 
+def test_a_failed_log_directory_of_a_replica_that_has_been_moved_away_meanwhile_is_nothing_to_the_partition() -> None:
+    terms = with_topic()
+    terms.start_broker(4)
+    terms.settle()
+    epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
+    late = leader_and_isr_response(terms, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert terms.reassign(T0, 2, 3, 4) is None
+    terms.propose(T0, 1, 2, 3, 4)
+    terms.settle()
+    assert terms.assignment("t").replicas == (2, 3, 4)
+    terms.run(terms.term.leader_and_isr_answered(1, epoch, late))
+    assert terms.refusals() == []
+    assert terms.term.context.offline_log_dir_partitions(1) == frozenset()
+
+
 def test_an_answer_costs_the_same_however_many_replicas_are_offline() -> None:
     terms = with_topic()
     epoch = terms.term.context.live_or_shutting_down_brokers[1].epoch
