@@ -10,14 +10,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from barnabas.cli.log import command as log_command
 from barnabas.kernel.real_files import RealFiles
 from barnabas.tiered.object_names import ObjectKind, parse_object_name
+from barnabas.tiered.spark_source import SegmentsDataSource
 from barnabas.tiered.storage import RemoteStore, open_store
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.s3_server import BUCKET, S3Server, Weather, s3_server
+from tests.support.spark import spark_session
 from tests.support.tiered_topics import (
     CONFIGS,
     EARLIEST,
@@ -220,3 +225,63 @@ def test_what_the_store_refuses_or_lets_wait_is_copied_and_read_later(
     read(cluster, topic, 0, 2 * RECORDS)
     wait_until(lambda: _is_whole(server, topic), "nothing half is left", 90.0, cluster.log_tails)
     cluster.check_that_none_exited_by_itself()
+
+
+@pytest.fixture(scope="module")
+def stored(server: S3Server, cluster: BrokerCluster) -> Iterator[int]:
+    """The topic `stored` in the bucket, as brokers have left it there; how many records of it at least."""
+    server.door.weather = Weather.FAIR
+    create_topic(any_port(cluster), "stored", 1, 2, **CONFIGS)
+    produce(cluster, "stored", 0, RECORDS)
+    wait_until_tiered(cluster, "stored", RECORDS // 2)
+    wait_until(lambda: _is_whole(server, "stored"), "no copy is under way", 60.0, cluster.log_tails)
+    yield offset(leader_port(any_port(cluster), "stored"), "stored", LATEST_TIERED) + 1
+    server.door.weather = Weather.FAIR
+
+
+def dump(server: S3Server, *arguments: str) -> Result:
+    options = ("--storage-options", json.dumps(server.options))
+    return CliRunner().invoke(log_command, ["dump", *options, *arguments])
+
+
+def test_the_files_in_the_store_are_shown_without_brokers(server: S3Server, stored: int) -> None:
+    url = f"s3://{BUCKET}/brokers"
+    shown = dump(server, "--json", url)
+    assert shown.exit_code == 0, shown.output
+    (partition,) = (
+        each
+        for each in map(json.loads, shown.stdout.splitlines())
+        if each["type"] == "partition" and each["directory"].startswith("stored-")
+    )
+    shown = dump(server, "--json", "--records", "--verify", f"{url}/{partition['directory']}")
+    assert shown.exit_code == 0, shown.output
+    found = [json.loads(line) for line in shown.stdout.splitlines()]
+    offsets = [each["offset"] for each in found if each["type"] == "record"]
+    assert offsets == [*range(max(stored, len(offsets)))]
+    assert {each["mismatches"] for each in found if each["type"] == "verified"} == {0}
+    assert sum(each["type"] == "file" for each in found) == partition["segments"] * len(ObjectKind)
+    assert not dump(server, url, "--records").exception
+    server.door.weather = Weather.REFUSES
+    refused = dump(server, f"{url}/{partition['directory']}")
+    assert refused.exit_code == 1
+    assert "Traceback" not in refused.output
+    assert "SlowDown" in refused.output or "later" in refused.output, refused.output
+    server.door.weather = Weather.FAIR
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+def test_spark_reads_the_store_without_brokers(server: S3Server, stored: int, tmp_path: Path) -> None:
+    with spark_session(tmp_path, "segments") as spark:
+        spark.dataSource.register(SegmentsDataSource)
+
+        def read_stored(**options: str) -> Any:
+            reader = spark.read.format("barnabas_segments").option("topic", "stored")
+            return reader.options(**options).load(f"s3://{BUCKET}/brokers")
+
+        rows = read_stored(**{"storage.options": json.dumps(server.options)})
+        found = rows.selectExpr("partition", "offset", "int(trim(string(value)))").collect()
+        assert sorted(map(tuple, found)) == [(0, number, number) for number in range(max(stored, len(found)))]
+        server.door.weather = Weather.REFUSES
+        with pytest.raises(Exception, match=r"SlowDown|later"):
+            read_stored(**{"storage.options": json.dumps(server.options)}).count()
