@@ -1,10 +1,13 @@
-"""How much of the partitions that a follower is behind with one response brings, while it is in sync with others.
+"""How much of the partitions that a follower is behind with one response brings.
 
 A follower has one request in flight for all that it fetches from a leader. What is written to a partition that it is in
 sync with waits, with acks=all, until the follower has received and appended whatever is on its way: with the usual
 `replica.fetch.response.max.bytes`, 10 MB of the partitions that it catches up with. So these get a share of a response
-that takes about as long as the way to the follower and back; what it is in sync with is not counted. A follower that is
-in sync with nothing gets all it asks for. Apache Kafka makes no such difference.
+that takes about as long as the way to the follower and back; what it is in sync with is not counted.
+
+A follower that is in sync with nothing keeps none of its own records waiting, but its leader reads and sends in one
+turn what it is given, and it appends that in one: other partitions of either wait so long. So it gets some more at a
+time, and no longer all that it asks for. Apache Kafka makes no such difference.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ _BYTES_PER_SECOND_AT_LEAST: Final = 64 * 1024 * 1000
 share that took long does not make the next one as large."""
 _ROUND_SECONDS_MIN: Final = 0.001
 """No less is told apart by the loop's clock."""
+PIECE_BYTES: Final = 1024 * 1024
+"""That a leader reads and sends, and a follower appends, in a millisecond or two each."""
 
 
 class CatchUpShare:
@@ -69,9 +74,18 @@ class CatchUpShare:
         self._has_waited = True
         return True
 
+    def limit(self, *, is_alone: bool, is_throttled: bool) -> int:
+        """So many bytes of all that the follower is behind with, in one response; `is_alone` where it is in sync with
+        nothing. What passes with a throttle has no gaps to make up for, which are the throttle's.
+        """
+        size_bytes = self.bytes
+        if is_throttled:
+            size_bytes = min(size_bytes, max(int(self._bytes_of_a_round), PIECE_BYTES))
+        return max(size_bytes, PIECE_BYTES) if is_alone else size_bytes
+
     @property
     def bytes(self) -> int:
-        """Of all that the follower is behind with, in one response."""
+        """Of all that the follower is behind with, in one response, while it is in sync with others."""
         return int(self._bytes_of_a_round + _BYTES_PER_SECOND_AT_LEAST * self._seconds_since)
 
     @property

@@ -133,7 +133,7 @@ class _Limit:
         "reads_remote",
     )
 
-    def __init__(self, parameters: FetchParameters, session: FetchSession | None) -> None:
+    def __init__(self, parameters: FetchParameters, session: FetchSession | None, *, is_throttled: bool) -> None:
         self.bytes = self.catch_up_bytes = parameters.max_bytes
         """`catch_up_bytes` is for what a follower is behind with."""
         self.has_minimum = not parameters.is_max_bytes_hard
@@ -145,8 +145,9 @@ class _Limit:
         """The reads with records of what it is behind with."""
         # What has no news is in sync, or will be as soon as the controller knows.
         self.has_share = session is not None and (session.catch_up.is_in_sync or session.has_quiet)
-        if session is not None and self.has_share:
-            self.catch_up_bytes = min(parameters.max_bytes, session.catch_up.bytes)
+        if session is not None:
+            share = session.catch_up.limit(is_alone=not self.has_share, is_throttled=is_throttled)
+            self.catch_up_bytes = min(parameters.max_bytes, share)
 
 
 class FetchReader:
@@ -208,7 +209,7 @@ class FetchReader:
         session = scope.session if parameters.is_from_follower else None
         if session is not None and updates_followers:
             session.catch_up.asked(self._now())
-        return _Limit(parameters, session)
+        return _Limit(parameters, session, is_throttled=bool(self._throttled))
 
     def _share(self, parameters: FetchParameters, scope: FetchScope, left: _Limit, reads: Reads) -> None:
         """Takes note for the next request of a follower's session, and has what it is behind with wait, if that may

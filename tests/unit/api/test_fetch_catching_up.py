@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.serving.catching_up import CatchUpShare
+from barnabas.serving.catching_up import PIECE_BYTES, CatchUpShare
 from tests.unit.api.data_broker import DataBroker
 from tests.unit.api.fetching import Run, Session, asked, scenario, settled, values
 
@@ -92,13 +92,21 @@ def test_what_a_follower_is_behind_with_has_a_share_while_it_is_in_sync_with_oth
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("version", [12, 17])
-def test_a_follower_that_is_in_sync_with_nothing_gets_all_it_asks_for(run: Run, tmp_path: Path, version: int) -> None:
+def test_a_follower_that_is_in_sync_with_nothing_gets_a_piece_at_a_time(run: Run, tmp_path: Path, version: int) -> None:
+    """Other partitions of its leader wait no longer than it takes to read and send that, and its own to append it."""
+
     async def body(broker: DataBroker) -> None:
         await some_behind(broker)
         follower = Follower(broker, version, BEHIND, OTHER_BEHIND)
-        for _ in range(3):
-            follower.ends, follower.named = {BEHIND: 0, OTHER_BEHIND: 0}, {BEHIND, OTHER_BEHIND}
-            assert await follower.fetch() == {BEHIND: COUNT, OTHER_BEHIND: COUNT}
+        await follower.fetch()
+        # The first request opens the session.
+        follower.ends, follower.named = {BEHIND: 0, OTHER_BEHIND: 0}, {BEHIND, OTHER_BEHIND}
+        sizes = []
+        while min(follower.ends.values()) < COUNT:
+            sizes.append(sum((await follower.fetch()).values()) * len(VALUE))
+        assert PIECE_BYTES / 2 < max(sizes) <= PIECE_BYTES
+        assert sum(sizes) == 2 * COUNT * len(VALUE)
+        assert len(sizes) <= 2 * COUNT * len(VALUE) / PIECE_BYTES + 3
 
     scenario(run, tmp_path, body)
 
@@ -166,6 +174,29 @@ def test_a_busy_leader_gives_its_followers_more_than_it_may_be_given_itself(roun
         now += round_seconds
         share.asked(now)
     assert given / now > 60_000_000
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_pauses_of_a_throttle_make_no_share_larger(is_alone: bool) -> None:
+    """At 10 MB a second what gathers in a pause would make the next pause longer, up to ten megabytes at once."""
+    share = CatchUpShare()
+    now, sizes = 0.0, []
+    for _ in range(50):
+        share.asked(now)
+        sizes.append(share.limit(is_alone=is_alone, is_throttled=True))
+        share.answered(now, is_share=not is_alone)
+        share.asked(now + 0.001)  # of what is not throttled
+        now += sizes[-1] / 10e6
+    assert max(sizes) == PIECE_BYTES
+
+
+def test_who_is_in_sync_with_nothing_gets_more_at_a_time_where_rounds_take_long() -> None:
+    share = CatchUpShare()
+    assert share.limit(is_alone=True, is_throttled=False) == PIECE_BYTES
+    assert share.limit(is_alone=False, is_throttled=False) == SHARE
+    share.answered(0.0, is_share=False)
+    share.asked(0.05)
+    assert share.limit(is_alone=True, is_throttled=False) == SHARE + 50 * AT_LEAST
 
 
 @pytest.mark.parametrize("link_bytes_per_second", [125_000_000, 80_000_000])
