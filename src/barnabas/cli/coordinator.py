@@ -17,6 +17,7 @@ from barnabas.cli.output import announce
 if TYPE_CHECKING:
     import asyncio
 
+    from barnabas.cli.coordinator_security import SecuredBy
     from barnabas.coordination.embedded.config import CoordinatorConfig
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.kernel.real_collector import CollectorPolicy
@@ -91,15 +92,17 @@ def command(
     from barnabas.kernel.real_collector import rest_while_importing
     from barnabas.kernel.real_host import raise_open_files_limit, run
 
+    secured: SecuredBy | None = None
     try:
         if login_file is not None:
             from barnabas.cli.coordinator_security import passwords_of
 
             settings["passwords"] = passwords_of(login_file)
         if tls_config is not None:
-            from barnabas.cli.coordinator_security import context_of
+            from barnabas.cli.coordinator_security import secured_by
 
-            settings["tls"] = context_of(tls_config)
+            secured = secured_by(tls_config)
+            settings["tls"] = secured.context
         config = CoordinatorConfig(**settings)  # type: ignore[arg-type]  # click has checked the types
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -108,22 +111,24 @@ def command(
     )
     rest_while_importing()
     raise_open_files_limit()
+    files = None if tls_config is None or secured is None else (tls_config, secured)
     if faults_from is None:
-        sys.exit(run(lambda host: _serve(host, config, as_json, stop_with_parent), name="coordinator"))
+        sys.exit(run(lambda host: _serve(host, config, files, as_json, stop_with_parent), name="coordinator"))
     from barnabas.testing.real_process_faults import ProcessFaults
 
     faults = ProcessFaults(faults_from)
-    sys.exit(faults.run(lambda host: _serve(host, config, as_json, stop_with_parent, faults), "coordinator"))
+    sys.exit(faults.run(lambda host: _serve(host, config, files, as_json, stop_with_parent, faults), "coordinator"))
 
 
 async def _serve(
     host: RealHost,
     config: CoordinatorConfig,
+    files: tuple[str, SecuredBy] | None,
     as_json: bool,
     stop_with_parent: bool,
     faults: ProcessFaults | None = None,
 ) -> int:
-    """Serves until a signal or a failure; the exit status."""
+    """Serves until a signal or a failure; the exit status. `files` are what the port is secured by."""
     from barnabas.coordination.embedded.server import EmbeddedCoordinator
     from barnabas.coordination.embedded.turn_names import coordinator_turn_names
     from barnabas.kernel.real_collector import CollectorPolicy
@@ -143,9 +148,18 @@ async def _serve(
     collector.start()
     watch.start()
     service = ServiceManager(host.loop)
+    following = None
+    if files is not None:
+        from barnabas.cli.coordinator_security import follow_files
+
+        following = host.loop.create_task(
+            follow_files(host, *files, coordinator.exchange_tls, coordinator.logger), name="keys and certificates"
+        )
     try:
         return await _serve_until_told(coordinator, stop, collector, service, as_json)
     finally:
+        if following is not None:
+            following.cancel()
         service.close()
         collector.stop()
         watch.stop()

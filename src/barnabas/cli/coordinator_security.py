@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
+    import logging
     import ssl
+    from collections.abc import Callable
+
+    from barnabas.kernel.host import Host
 
 _SECTION: Final = "Server"
 _DEFAULTS: Final = {"ssl.client.auth": "required"}
 """As ZooKeeper has it."""
 _SHOWN_MAX: Final = 10
+LOOKED_EVERY_SECONDS: Final = 60.0
+_LANE: Final = "keys"
+"""A thread of its own: files may be on a mount that hangs."""
 
 
 def passwords_of(path: str) -> dict[str, str]:
@@ -31,8 +38,16 @@ def passwords_of(path: str) -> dict[str, str]:
     return module.passwords
 
 
-def context_of(path: str) -> ssl.SSLContext:
-    """That of a file of properties with Kafka's names. Raises ValueError, which shows no secret."""
+class SecuredBy(NamedTuple):
+    """How a port is secured, and by what."""
+
+    basis: object
+    """Equal where a context would be the same again."""
+    context: ssl.SSLContext
+
+
+def secured_by(path: str) -> SecuredBy:
+    """What a file of properties with Kafka's names says. Raises ValueError, which shows no secret."""
     from barnabas.config.properties import PropertiesError, parse
     from barnabas.kernel.real_key_files import load_chain
     from barnabas.tls.contexts import server_context
@@ -47,6 +62,36 @@ def context_of(path: str) -> ssl.SSLContext:
                 f"{', '.join(unknown[:_SHOWN_MAX])} would have no effect; the keys that have one are {', '.join(KEYS)}"
             )
         settings = tls_settings(values, _DEFAULTS)
-        return server_context(settings, read_stores(settings, lambda file: Path(file).read_bytes()), load_chain)
+        stores = read_stores(settings, lambda file: Path(file).read_bytes())
+        return SecuredBy((settings, stores), server_context(settings, stores, load_chain))
     except (PropertiesError, TlsConfigError, OSError) as error:
         raise ValueError(f"--tls-config {path}: {error}") from None
+
+
+async def follow_files(
+    host: Host, path: str, before: SecuredBy, exchange: Callable[[ssl.SSLContext], object], logger: logging.Logger
+) -> None:
+    """Looks every minute whether these files were replaced, until it is cancelled; `exchange` is given what they say
+    then. What cannot be used is logged once, and what was before stays.
+    """
+    import asyncio
+
+    from barnabas.kernel.host import OffloadFullError, OffloadKind
+
+    refused = ""
+    while True:
+        await asyncio.sleep(LOOKED_EVERY_SECONDS)
+        try:
+            found = await host.offload(OffloadKind.DISK, secured_by, path, order=_LANE, lane=_LANE)
+        except OffloadFullError:
+            continue
+        except ValueError as error:
+            if str(error) != refused:
+                refused = str(error)
+                logger.warning("The keys of before are kept: %s", error)
+            continue
+        refused = ""
+        if found.basis != before.basis:
+            before = found
+            exchange(found.context)
+            logger.warning("New connections have the keys and certificates that %s names now", path)

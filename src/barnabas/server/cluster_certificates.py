@@ -18,7 +18,7 @@ AUTHORITY_DAYS: Final = 3_650
 DAYS: Final = 825
 """How long a certificate holds: what some clients take at most."""
 RENEWED_DAYS: Final = 180
-"""So long before its end a certificate is made anew at a start; the authority's too."""
+"""So long before its end a certificate is made anew, at a start and once a day; the authority's at a start."""
 _EARLY: Final = dt.timedelta(hours=1)
 """For clocks that are behind."""
 _ORGANIZATION: Final = "Barnabas"
@@ -43,16 +43,25 @@ class Certificates:
     """The authority, and what it signs."""
 
     def __init__(
-        self, files: PrivateFiles, now_ms: int, authority_path: str, key_path: str, tell: Callable[[str], object]
+        self,
+        files: PrivateFiles,
+        now_ms: int,
+        authority_path: str,
+        key_path: str,
+        tell: Callable[[str], object],
+        *,
+        keeps_authority: bool = False,
     ) -> None:
         """`key_path` has the authority's key and certificate, `authority_path` the certificate alone; both are made
-        where they cannot be used, of which `tell` hears where there were some. Raises OSError.
+        where they cannot be used, or are about to end and it is not said that it `keeps_authority`; of which `tell`
+        hears where there were some. Raises OSError.
         """
         self._files = files
         self._now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
         found = files.read(key_path)
         authority = None if found is None else _read(found)
-        if authority is None or self._ends(authority.certificate) or not _is_authority(authority.certificate):
+        is_ending = authority is not None and not keeps_authority and self._ends(authority.certificate)
+        if authority is None or is_ending or not _is_authority(authority.certificate):
             authority = self._make_authority()
             files.write(key_path, _pem(authority))
             if found is not None:

@@ -248,6 +248,7 @@ class BrokerComponents:
         tls = BrokerTls(self.config, sides, shared.host.files, handshakes, shared.metrics, logger)
         exchange, configs = TlsExchange(tls, shared), self.storage.broker_configs
         configs.follow_whole(exchange)
+        exchange.follow_files(configs.config)
         if configs.config is not self.config:  # they have changed while keys and certificates were read
             exchange.take(configs.config)
         return tls

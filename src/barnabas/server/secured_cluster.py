@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.access import Access, access_of
 from barnabas.coordination.digest_login import DigestUser
 from barnabas.coordination.errors import CoordinationError
 from barnabas.coordination.session_settings import ClientSettings
-from barnabas.kernel.host import OffloadKind
+from barnabas.kernel.host import OffloadFullError, OffloadKind
 from barnabas.kernel.real_key_files import load_chain
 from barnabas.log.directories.files import read_file
 from barnabas.security.login_files import PasswordHash, Role
@@ -38,8 +39,10 @@ from barnabas.tls.stores import read_stores
 
 if TYPE_CHECKING:
     from barnabas.kernel.host import Host
+    from barnabas.kernel.timers import Timers
     from barnabas.server.cluster_plan import ClusterPlan
 
+RENEWED_EVERY_MS: Final = 24 * 3_600_000
 _SECRET_BYTES: Final = 32
 _SALT_BYTES: Final = 16
 _NEW: Final = ".new"
@@ -71,6 +74,19 @@ class SecuredCluster:
         """Makes the files that processes read. Raises ClusterSecurityError and OSError."""
         check_library()
         await self._host.offload(OffloadKind.DISK, self._prepare)
+
+    async def renew_daily(self, timers: Timers) -> None:
+        """Makes certificates anew that are about to end, until it is cancelled; the processes look at their files. The
+        authority stays as long as they run, since others have to be told to trust another one.
+        """
+        while True:
+            await timers.sleep(RENEWED_EVERY_MS)
+            try:
+                await self._host.offload(OffloadKind.DISK, partial(self._ensure_certificates, keeps_authority=True))
+            except OSError as error:
+                self._tell(f"certificates cannot be made anew: {error}")
+            except OffloadFullError:
+                continue
 
     def broker_properties(self) -> dict[str, str]:
         """Configs of all brokers that are secrets."""
@@ -118,14 +134,9 @@ class SecuredCluster:
     # Inside.
 
     def _prepare(self) -> None:
-        files, paths, plan = self._files, self._paths, self._plan
+        files, paths = self._files, self._paths
         self._host.files.make_directories(paths.directory)
-        certificates = Certificates(
-            files, self._host.clock.time_ms(), paths.authority, f"{paths.directory}/authority.key", self._tell
-        )
-        names = dict.fromkeys((*_LOOPBACK, plan.host, *plan.names, *_advertised(plan)))
-        for process in (_COORDINATOR, _CONSOLE, *(f"broker-{broker_id}" for broker_id in plan.broker_ids)):
-            certificates.ensure(paths.key_store(process), process, names)
+        self._ensure_certificates()
         for user in (_COORDINATOR, BROKERS, *_PEOPLE, _CONSOLE, "metrics"):
             self._passwords[user] = self._secret(user, is_known_later=user in _PEOPLE)
         files.write(paths.digest_users, digest_users(self._passwords[_COORDINATOR]))
@@ -133,6 +144,20 @@ class SecuredCluster:
         files.write(paths.coordinator_tls, paths.coordinator_tls_text())
         self._write_login(_CONSOLE, ADMIN, Role.OPERATOR)
         self._write_login("metrics", SCRAPER, Role.VIEWER)
+
+    def _ensure_certificates(self, *, keeps_authority: bool = False) -> None:
+        paths, plan = self._paths, self._plan
+        certificates = Certificates(
+            self._files,
+            self._host.clock.time_ms(),
+            paths.authority,
+            f"{paths.directory}/authority.key",
+            self._tell,
+            keeps_authority=keeps_authority,
+        )
+        names = dict.fromkeys((*_LOOPBACK, plan.host, *plan.names, *_advertised(plan)))
+        for process in (_COORDINATOR, _CONSOLE, *(f"broker-{broker_id}" for broker_id in plan.broker_ids)):
+            certificates.ensure(paths.key_store(process), process, names)
 
     def _secret(self, user: str, *, is_known_later: bool) -> str:
         """A user's password, which is made where there is none."""

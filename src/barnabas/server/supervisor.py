@@ -152,6 +152,7 @@ class Supervisor:
         self._secured = SecuredCluster(host, plan, self._tell_of_cluster) if plan.secure else None
         self._timers = Timers(host.loop)
         self._bounding: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._watching: set[asyncio.Task[None]] = set()
         # The children must find the same modules, wherever this process got its path from.
         self._environment = {"PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)}
@@ -228,6 +229,7 @@ class Supervisor:
                 await self._until_usable()
             if self._secured is not None:
                 await self._secured.write_client_files(self.bootstrap_servers)
+                self._renewing = self._host.loop.create_task(self._secured.renew_daily(self._timers), name="renewals")
             if self._console is not None:
                 await self._try_console(self._console)
         except BaseException as error:
@@ -252,8 +254,9 @@ class Supervisor:
         Bounded; what does not stop in time is killed. Nothing is started again from now on.
         """
         self._restarts = False
-        if self._bounding is not None:
-            self._bounding.cancel()
+        for task in (self._bounding, self._renewing):
+            if task is not None:
+                task.cancel()
         for member in self._members():
             await self._leave(member)
         if self._console is not None:

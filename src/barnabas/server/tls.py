@@ -139,6 +139,8 @@ class BrokerTls:
         self.logger = logger
         self._config = config
         self._bases: dict[_Side, _Basis] = {}
+        self._refused: dict[str, str] = {}
+        """Why what there is now could not be taken, by the names of listeners."""
         self.counts: dict[str, HandshakeCounts] = {}
         """By the names of the listeners."""
         self.logins: Mapping[str, LoginCounts] = {}
@@ -188,8 +190,11 @@ class BrokerTls:
         """New connections have it from now on; what cannot be taken is logged and left."""
         for name, exchanged in prepared.items():
             if isinstance(exchanged, TlsConfigError):
-                self.logger.error("The keys of before are kept. %s", exchanged)
+                if self._refused.get(name) != str(exchanged):  # it is found again every minute
+                    self._refused[name] = str(exchanged)
+                    self.logger.error("The keys of before are kept. %s", exchanged)
                 continue
+            self._refused.pop(name, None)
             for side, (basis, context) in exchanged.items():
                 self._bases[side] = basis
                 (self.listeners if side.is_server else self.to_brokers)[name].context = context

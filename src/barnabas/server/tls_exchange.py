@@ -1,4 +1,5 @@
-"""When the keys and certificates of a broker are exchanged: whenever its dynamic configs are read, off the loop.
+"""When the keys and certificates of a broker are exchanged: whenever its dynamic configs are read, and every minute,
+since whoever renews a certificate may only replace its file; off the loop.
 
 To read a trust store of 144 authorities takes OpenSSL a seventh of a second, for each listener that has it: the loop
 goes on meanwhile. One is looked at at a time, and the last configs count.
@@ -21,6 +22,7 @@ Result = TypeVar("Result")
 _FULL_PAUSE_MS: Final = 1_000
 _CHECK_SECONDS_MAX: Final = 25.0
 """Clients wait for 30 seconds."""
+FILES_LOOKED_EVERY_MS: Final = 60_000
 _LANE: Final = "keys"
 """A thread of its own: files may be on a mount that hangs, for which no handshake and no log must wait."""
 
@@ -34,7 +36,17 @@ class TlsExchange:
         self._timers = shared.timers
         self._one_at_a_time = asyncio.Lock()
         self._wanted: BrokerConfig | None = None
+        self._latest: BrokerConfig
         self._taking: asyncio.Task[None] | None = None
+
+    def follow_files(self, config: BrokerConfig) -> None:
+        """Takes files that are replaced, too, from now on; `config` names them until there is another one."""
+        self._latest = config
+        self._timers.call_after(FILES_LOOKED_EVERY_MS, self._look)
+
+    def _look(self) -> None:
+        self.take(self._latest)
+        self._timers.call_after(FILES_LOOKED_EVERY_MS, self._look)
 
     async def check(self, config: BrokerConfig) -> None:
         """Whether its keys and certificates can take the place of the present ones. Raises TlsConfigError."""
@@ -51,7 +63,7 @@ class TlsExchange:
 
     def take(self, config: BrokerConfig) -> None:
         """Takes what has changed, in the files that it names too, as soon as it is read."""
-        self._wanted = config
+        self._wanted = self._latest = config
         if self._taking is None:
             self._taking = self._host.loop.create_task(self._take(), name="keys and certificates")
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from barnabas.cli.coordinator_security import context_of, passwords_of
+from barnabas.cli import coordinator_security
+from barnabas.cli.coordinator_security import follow_files, passwords_of, secured_by
+from barnabas.coordination.embedded.config import CoordinatorConfig
+from barnabas.coordination.embedded.server import EmbeddedCoordinator
+from barnabas.kernel.real_host import real_host
+from tests.support.certificates import broker_certificate, shared_authority
 
 MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
@@ -26,7 +36,7 @@ def test_a_file_of_tls_that_would_not_do_what_it_says_is_refused(tmp_path: Path,
     path = tmp_path / "tls.properties"
     path.write_text(text)
     with pytest.raises(ValueError, match=reason) as error:
-        context_of(str(path))
+        secured_by(str(path))
     assert str(error.value).startswith(f"--tls-config {path}: ")
     assert "hush" not in str(error.value)
 
@@ -46,3 +56,50 @@ def test_passwords_are_read_by_user(tmp_path: Path) -> None:
     path = tmp_path / "login.conf"
     path.write_text(f'Server {{ {MODULE} required user_a="x" user_b="y"; }};')
     assert passwords_of(str(path)) == {"a": "x", "b": "y"}
+
+
+def test_a_certificate_is_exchanged_while_the_coordinator_runs(
+    run: Callable[[Coroutine[Any, Any, Any]], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(coordinator_security, "LOOKED_EVERY_SECONDS", 0.01)
+    store, path = tmp_path / "key.pem", tmp_path / "tls.properties"
+    store.write_bytes(broker_certificate().both.read_bytes())
+    path.write_text(f"ssl.keystore.type=PEM\nssl.keystore.location={store}\nssl.client.auth=none\n")
+    client = ssl.create_default_context(cafile=str(shared_authority().certificate))
+    client.check_hostname = False
+    later = shared_authority().sign("/CN=later")
+
+    async def shown(port: int) -> bytes:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname="localhost")
+        found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return found
+
+    async def work() -> None:
+        secured = secured_by(str(path))
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            coordinator = EmbeddedCoordinator(
+                host, CoordinatorConfig(str(tmp_path / "data"), port=0, tls=secured.context)
+            )
+            await coordinator.start()
+            logger = logging.getLogger("coordinator")
+            following = asyncio.create_task(follow_files(host, str(path), secured, coordinator.exchange_tls, logger))
+            try:
+                before = await shown(coordinator.port)
+                store.write_bytes(later.both.read_bytes()[:200])
+                async with asyncio.timeout(10):
+                    while "The keys of before are kept" not in caplog.text:
+                        await asyncio.sleep(0.01)
+                    assert await shown(coordinator.port) == before
+                    store.write_bytes(later.both.read_bytes())
+                    while await shown(coordinator.port) != ssl.PEM_cert_to_DER_cert(later.certificate.read_text()):
+                        pass
+                assert caplog.text.count("The keys of before are kept") == 1
+            finally:
+                following.cancel()
+                await coordinator.stop()
+
+    run(work())

@@ -31,11 +31,14 @@ class Made:
         self.store = directory / "broker-1.pem"
         self.told: list[str] = []
 
-    def make(self, days: float = 0, names: tuple[str, ...] = NAMES) -> tuple[bytes, bytes]:
-        """As at a start after so many days."""
+    def make(
+        self, days: float = 0, names: tuple[str, ...] = NAMES, *, keeps_authority: bool = False
+    ) -> tuple[bytes, bytes]:
+        """As at a start after so many days, or while the cluster runs."""
         now_ms = int(1_790_000_000_000 + days * DAY_MS)
         files = PrivateFiles(RealFiles())
-        made = Certificates(files, now_ms, str(self.authority), str(self.key), self.told.append)
+        paths = str(self.authority), str(self.key)
+        made = Certificates(files, now_ms, *paths, self.told.append, keeps_authority=keeps_authority)
         made.ensure(str(self.store), "broker-1", names)
         return self.authority.read_bytes(), self.store.read_bytes()
 
@@ -193,3 +196,16 @@ def test_a_file_that_somebody_else_could_read_before_is_private_from_its_first_b
     PrivateFiles(RealFiles()).write(str(path), "secret")
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("secret", 0o600)
     assert [each.name for each in tmp_path.iterdir()] == ["a.password"]
+
+
+def test_while_the_cluster_runs_its_authority_stays(made: Made) -> None:
+    authority, first = made.make()
+    assert made.make(DAYS - RENEWED_DAYS - 1, keeps_authority=True) == (authority, first)
+    kept, second = made.make(DAYS - RENEWED_DAYS + 1, keeps_authority=True)
+    assert kept == authority
+    assert second != first
+    kept, third = made.make(AUTHORITY_DAYS - 1, keeps_authority=True)
+    assert kept == authority
+    assert third != second
+    assert not made.told
+    assert made.make(AUTHORITY_DAYS - 1)[0] != authority

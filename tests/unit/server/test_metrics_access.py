@@ -195,7 +195,12 @@ def test_who_may_read_is_exchanged_with_the_file(run: Run, login_file: str, monk
 def test_files_are_not_read_with_each_request(run: Run, login_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
     read = metrics_access_module._users
-    monkeypatch.setattr(metrics_access_module, "_users", lambda files, path: (reads.append(path), read(files, path))[1])
+
+    def noted(files: Any, path: str) -> Any:
+        reads.append(path)
+        return read(files, path)
+
+    monkeypatch.setattr(metrics_access_module, "_users", noted)
 
     async def work(port: int, _: SharedServices) -> None:
         for _number in range(5):

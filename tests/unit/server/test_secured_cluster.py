@@ -21,9 +21,10 @@ from barnabas.coordination.session_settings import ClientSettings
 from barnabas.kernel.host import Host
 from barnabas.kernel.real_files import RealFiles
 from barnabas.kernel.real_host import real_host
+from barnabas.kernel.timers import Timers
 from barnabas.sasl.scram_mechanisms import ScramCredential, ScramMechanism
 from barnabas.security.login_files import read_users
-from barnabas.server import cluster_certificates, cluster_users
+from barnabas.server import cluster_certificates, cluster_users, secured_cluster
 from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.cluster_security import ClusterSecurityError
 from barnabas.server.cluster_users import client_acls, write_users
@@ -318,3 +319,37 @@ def test_a_cluster_stays_as_closed_as_it_was_made(there: set[str], secure: bool,
     plan = ClusterPlan(data_directory="/d", secure=secure)
     refusal = plan.refusal(lambda path: path.removeprefix("/d/") in there)
     assert (refusal is None) if says is None else (says in str(refusal))
+
+
+def test_certificates_are_made_anew_once_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    monkeypatch.setattr(secured_cluster, "RENEWED_EVERY_MS", 5)
+    told: list[str] = []
+
+    async def work() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            cluster = SecuredCluster(host, ClusterPlan(data_directory=str(tmp_path), secure=True), told.append)
+            await cluster.prepare()
+            store, authority = tmp_path / "security" / "broker-1.pem", tmp_path / "security" / "authority.key"
+            before, kept = store.read_bytes(), authority.read_bytes()
+            timers = Timers(host.loop)
+            renewing = asyncio.create_task(cluster.renew_daily(timers))
+            try:
+                await asyncio.sleep(0.1)
+                assert store.read_bytes() == before
+                monkeypatch.setattr(cluster_certificates, "RENEWED_DAYS", cluster_certificates.DAYS + 1)
+                async with asyncio.timeout(10):
+                    while store.read_bytes() == before:
+                        await asyncio.sleep(0.01)
+                assert authority.read_bytes() == kept
+                assert not told
+                authority.parent.rename(tmp_path / "elsewhere")
+                async with asyncio.timeout(10):
+                    while not told:
+                        await asyncio.sleep(0.01)
+                assert not renewing.done()
+            finally:
+                renewing.cancel()
+                timers.close()
+
+    run(work())
+    assert told[0].startswith("certificates cannot be made anew: ")

@@ -180,6 +180,42 @@ def test_a_certificate_of_another_takes_nobodys_place_unless_it_may(
     assert tls.listeners["SSL"].context is not before
 
 
+def test_a_file_that_is_replaced_is_taken_though_no_config_changes(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tls_exchange, "FILES_LOOKED_EVERY_MS", 20)
+    whole = store.read_bytes()
+
+    async def work(shared: SharedServices) -> None:
+        read = config(store)
+        tls = made(read)
+        before = tls.listeners["SSL"].context
+        exchange, looks = TlsExchange(tls, shared), list[None]()
+        prepare = tls.prepare
+
+        def noted(config: BrokerConfig) -> Any:
+            looks.append(None)
+            return prepare(config)
+
+        monkeypatch.setattr(tls, "prepare", noted)
+        exchange.follow_files(read)
+
+        async def until(condition: Callable[[], bool]) -> None:
+            async with asyncio.timeout(10):
+                while not condition():
+                    await asyncio.sleep(0.005)
+
+        store.write_bytes(whole[:300])  # half of it is there
+        await until(lambda: len(looks) > 3)
+        assert tls.listeners["SSL"].context is before
+        assert caplog.text.count("Listener SSL: ") == 1, "what stays as it is is not said every minute"
+        shutil.copy(shared_authority().sign().both, store)
+        await until(lambda: tls.listeners["SSL"].context is not before)
+        await exchange.taken()
+
+    run(shared_services(work))
+
+
 def test_a_file_that_is_half_written_changes_nothing(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     read = config(store)
     tls = made(read)

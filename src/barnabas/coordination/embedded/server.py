@@ -19,9 +19,11 @@ from barnabas.coordination.errors import CoordinationError
 from barnabas.kernel.long_turns import LongTurns
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from barnabas.coordination.embedded.config import CoordinatorConfig
+    from barnabas.coordination.secured import TlsOfCoordination
     from barnabas.kernel.host import Host
 
 LISTEN_BACKLOG = 512
@@ -52,6 +54,7 @@ class EmbeddedCoordinator:
         self.failure: asyncio.Future[CoordinatorFailedError] = host.loop.create_future()
         self.logins = Logins(config.passwords, host.entropy, has_tls=config.tls is not None)
         self._host = host
+        self._tls: TlsOfCoordination | None = None
         self._storage = Storage(host, config.data_directory, self.logger, snapshots_retained=config.snapshots_retained)
         self._listener: asyncio.Server | None = None
         self._port = 0
@@ -127,8 +130,13 @@ class EmbeddedCoordinator:
         # With OpenSSL behind it, which a coordinator without TLS does not load.
         from barnabas.coordination.embedded.secured import tls_of_server
 
-        tls = tls_of_server(self._host, context, self.logger)
+        tls = self._tls = tls_of_server(self._host, context, self.logger)
         return lambda: tls.secured(Connection(self))
+
+    def exchange_tls(self, context: ssl.SSLContext) -> None:
+        """Has connections from now on secured by another context, where they are secured."""
+        if self._tls is not None:
+            self._tls.end.context = context
 
     async def stop(self) -> None:
         """Stops listening, answers what was received, closes every connection and leaves the data directory."""
