@@ -26,6 +26,7 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.next_group_mutants import NEXT_GROUP_MUTANTS
 from tests.simulation.outbox_mutants import OUTBOX_MUTANTS
 from tests.simulation.reader_mutants import READER_MUTANTS
+from tests.simulation.secured_mutants import SECURED_MUTANTS
 from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
 from tests.simulation.tiered_mutants import TIERED_MUTANTS
 from tests.simulation.token_mutants import TOKEN_MUTANTS
@@ -42,6 +43,7 @@ SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *CONNECTION_MUTANTS),
     *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS, *TOKEN_MUTANTS, *OUTBOX_MUTANTS, *NEXT_GROUP_MUTANTS),
+    *SECURED_MUTANTS,
 )
 
 

@@ -13,6 +13,7 @@ from barnabas.testing.cluster_simulation import simulate
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.next_group_users import COVERAGE as NEXT_GROUP_MET
 from barnabas.testing.outbox_users import COVERAGE as OUTBOX_MET
+from barnabas.testing.secured_users import COVERAGE as SECURED_MET
 from barnabas.testing.simulation import simulation_seeds
 from barnabas.testing.tiered_topic import COVERAGE as TIERED_MET
 from barnabas.testing.tokens_in_use import COVERAGE as TOKENS_MET
@@ -48,6 +49,7 @@ SEEN = {
     ),
     "tiered": TIERED_MET,
     "tokens": (*TOKENS_MET, *RIGHTS_MET),
+    "secured": (*SECURED_MET, "logins", "logins repeated"),
     "outbox": OUTBOX_MET,
     "next-groups": NEXT_GROUP_MET,
 }

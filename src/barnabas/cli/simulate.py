@@ -52,6 +52,7 @@ _PLANS = (
     "compaction",
     "tiered",
     "tokens",
+    "secured",
     "outbox",
     "next-groups",
 )

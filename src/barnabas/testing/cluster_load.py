@@ -21,6 +21,8 @@ from barnabas.client.producer import Producer
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
 from barnabas.link.outgoing import OutgoingSettings
+from barnabas.sasl.mechanisms import Login
+from barnabas.server.cluster_security import ADMIN, CLIENT, MECHANISM
 from barnabas.testing.cluster_history import Acknowledged, Committed, CommittedRead, Consumed, RecordId
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Host
     from barnabas.testing.cluster_history import History
 
+ADMINISTRATORS: Final = frozenset({"administrator", "operator"})
+"""Machines, of whose users it is supposed that they may do everything."""
 OUTSTANDING_MAX: Final = 200
 UNKNOWN_FOR_SECONDS: Final = 8.0
 """Two sessions: no longer does a controller act after it was replaced."""
@@ -68,12 +72,19 @@ class Load:
     """One topic more, whose old segments are in remote storage (see `tiered_topic`)."""
     has_tokens: bool = False
     """Delegation tokens are made and used, too (see `tokens_in_use`); passwords and ACLs change (`changed_rights`)."""
+    is_secured: bool = False
+    """Everybody logs in, and others try to come in without (see `secured_users`)."""
     has_outbox: bool = False
     """A pipeline's driver more, and two topics that it writes (see `outbox_users`)."""
     has_next_group: bool = False
     """A group of the consumer protocol, and two topics more (see `next_group_users`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
+
+
+def password_of(user: str) -> str:
+    """Of a secured cluster."""
+    return f"of-{user}"
 
 
 class Users:
@@ -102,6 +113,13 @@ class Users:
         """`stop` has not been called."""
         return not self._stopped
 
+    def login(self, name: str) -> Login | None:
+        """How the users on a machine of that name log in; None where nobody does."""
+        if not self.load.is_secured:
+            return None
+        user = ADMIN if name.partition("/")[0] in ADMINISTRATORS else CLIENT
+        return Login(MECHANISM, user, password_of(user))
+
     @asynccontextmanager
     async def client(self, host: Host, api_timeout_ms: int = 60_000) -> AsyncIterator[Client]:
         """A client with time-outs that fit the length of a run."""
@@ -109,6 +127,7 @@ class Users:
             bootstrap_servers=self._bootstrap_servers,
             request_timeout_ms=4_000,
             api_timeout_ms=api_timeout_ms,
+            login=self.login(host.name),
             outgoing=OutgoingSettings(connect_timeout_ms=2_000, connect_timeout_ms_max=4_000),
         )
         async with Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}")) as client:

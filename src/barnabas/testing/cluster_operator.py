@@ -14,6 +14,7 @@ from barnabas.client.errors import ClientError
 from barnabas.coordination.client import Client as StoreClient
 from barnabas.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
 from barnabas.coordination.session_settings import ClientSettings
+from barnabas.testing.secured_users import store_login
 from barnabas.wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Operator:
         """`coordinator` is host:port of the coordinator."""
         self._simulation = simulation
         self._users = users
-        self._settings = ClientSettings(coordinator, session_timeout_ms=10_000)
+        login = store_login() if users.load.is_secured else None
+        self._settings = ClientSettings(coordinator, session_timeout_ms=10_000, login=login)
         self._count = 0
         self._processes: list[SimulatedProcess] = []
 

@@ -49,6 +49,7 @@ from barnabas.testing.marker_watch import MarkerWatch
 from barnabas.testing.next_group_users import NextGroupUsers
 from barnabas.testing.outbox_users import OutboxUsers
 from barnabas.testing.renewed_topic import RenewedTopic
+from barnabas.testing.secured_users import SecuredUsers, store_passwords, write_login
 from barnabas.testing.simulation import Simulation
 from barnabas.testing.tiered_topic import TieredTopic
 from barnabas.testing.tokens_in_use import TokensInUse
@@ -141,6 +142,7 @@ class ClusterSimulation:
         self._tiered = TieredTopic(self.users, self._brokers)
         self._tokens = TokensInUse(self.users, self._brokers)
         self._rights = ChangedRights(self.users)
+        self._secured = SecuredUsers(self.users, self._brokers, f"coordinator:{COORDINATOR_PORT}")
         self._outbox = OutboxUsers(self.simulation, self.users, self._brokers, DIRECTORIES)
         self.observer = Observer(
             self.history,
@@ -230,6 +232,8 @@ class ClusterSimulation:
 
     def _start(self) -> None:
         self._coordinator.start(self._coordinate)
+        if self.plan.load.is_secured:
+            self.simulation.run_on(self.simulation.machine("supervisor"), self._secured.make_users)
         for broker_id in self._broker_ids:
             self._brokers[broker_id].start(self._broker(broker_id))
         self.simulation.run_until(self._forms, FORMING_SECONDS_MAX)
@@ -253,6 +257,8 @@ class ClusterSimulation:
             mains += [("tiered topic", self._tiered.produce), ("tiered topic", self._tiered.consume)]
         if self.plan.load.has_tokens:
             mains += [("tokens", self._tokens.work), ("rights", self._rights.administer)]
+        if self.plan.load.is_secured:
+            mains += [("intruder", self._secured.try_brokers), ("intruder", self._secured.try_coordinator)]
         if self.plan.load.has_outbox:
             mains += [("outbox", self._outbox.make_topics), ("outbox", self._outbox.read)]
         if self.plan.load.has_next_group:
@@ -329,6 +335,8 @@ class ClusterSimulation:
                 lambda: self._rights.are_known(self._running(), self.observer.tree()),
             )
             self._rights.judge(self.observer.tree())
+        if self.plan.load.is_secured:
+            self._secured.judge(self.observer.tree())
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
@@ -385,6 +393,7 @@ class ClusterSimulation:
             + self._tiered.counts
             + self._tokens.counts
             + self._rights.counts
+            + self._secured.counts
             + self._outbox.counts
             + self._transactions.ledger.counts
             + self._next_group.ledger.counts
@@ -404,7 +413,8 @@ class ClusterSimulation:
     # Processes.
 
     async def _coordinate(self, host: Host) -> None:
-        config = CoordinatorConfig("/data", host="0.0.0.0", port=COORDINATOR_PORT)  # noqa: S104 - a simulated machine
+        everywhere, passwords = "0.0.0.0", store_passwords(self.plan.load)  # noqa: S104 - a simulated machine
+        config = CoordinatorConfig("/data", host=everywhere, port=COORDINATOR_PORT, passwords=passwords)
         coordinator = EmbeddedCoordinator(host, config)
         try:
             await coordinator.start()
@@ -428,6 +438,8 @@ class ClusterSimulation:
 
         async def run(host: Host) -> None:
             self.observer.starting(broker_id, machine)
+            if self.plan.load.is_secured:
+                write_login(host)
             self._faults.expire_at_start(machine)
             await main(host)
 

@@ -14,21 +14,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.client import Client
-from barnabas.client.errors import ClientError
-from barnabas.client.settings import ClientSettings
 from barnabas.coordination.embedded.tree import ZnodeTree, child_names
 from barnabas.coordination.layout.delegation_tokens import TOKENS_PATH, DelegationToken, token_path
 from barnabas.link.errors import AuthenticationFailedError
-from barnabas.link.outgoing import OutgoingSettings
 from barnabas.sasl.mechanisms import Login
 from barnabas.sasl.plain import PLAIN
+from barnabas.testing.asking_user import AskingUser
 from barnabas.testing.probes import before
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
@@ -77,7 +73,6 @@ COVERAGE: Final = (
 )
 """What must have happened."""
 _PAUSE_MS: Final = 150.0
-_REQUEST_MS: Final = 4_000
 _SHORT_MS: Final = (1_500, 3_000, 6_000)
 _LONG_MS: Final = 3_600_000
 _CLOCK_SLACK_MS: Final = 100
@@ -106,32 +101,6 @@ class _Known:
     """And was told that it has come."""
 
 
-class _User:
-    """Somebody who has logged in at brokers."""
-
-    def __init__(self, host: Host, login: Login) -> None:
-        settings = ClientSettings(
-            bootstrap_servers=(f"broker1:{LOGIN_PORT}",),
-            request_timeout_ms=_REQUEST_MS,
-            login=login,
-            outgoing=OutgoingSettings(connect_timeout_ms=2_000, connect_timeout_ms_max=4_000),
-        )
-        self.client = Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}"))
-        self.name = login.username
-        self._lane = self.client.connections.new_lane()
-
-    async def ask(self, broker_id: int, message: Any, version: int) -> Any:
-        """The answer of a broker; None where there was none. Raises AuthenticationFailedError."""
-        outgoing = self.client.connections.to_address(self._lane, f"broker{broker_id}", LOGIN_PORT)
-        try:
-            await outgoing.ready(_REQUEST_MS)
-            return await outgoing.send(message, version, _REQUEST_MS)
-        except (ClientError, OSError) as error:
-            if isinstance(error, AuthenticationFailedError):
-                raise
-            return None
-
-
 class TokensInUse:
     """Who makes tokens and uses them, and what has become of these."""
 
@@ -151,7 +120,7 @@ class TokensInUse:
 
     async def work(self, host: Host) -> None:
         """All of them, at any broker, until the users are to stop."""
-        users = [_User(host, Login(PLAIN, name, f"of {name}")) for name in (OWNER, RENEWER, OTHER)]
+        users = [AskingUser(host, Login(PLAIN, name, f"of {name}"), LOGIN_PORT) for name in (OWNER, RENEWER, OTHER)]
         try:
             keepers = [self._keep(users[0], users[1]) for _ in range(_KEPT)]
             await asyncio.gather(self._make(users[0]), *keepers, *map(self._change, users))
@@ -159,14 +128,14 @@ class TokensInUse:
             for user in users:
                 await user.client.close()
 
-    async def _make(self, user: _User) -> None:
+    async def _make(self, user: AskingUser) -> None:
         client, random = user.client, user.client.host.random
         while self._users.goes_on():
             await client.timers.sleep(random.expovariate(1 / _PAUSE_MS))
             is_long = random.random() < 0.5
             await self._made(user, is_long, _LONG_MS if is_long else random.choice(_SHORT_MS))
 
-    async def _made(self, user: _User, is_long: bool, lifetime_ms: int) -> _Known | None:
+    async def _made(self, user: AskingUser, is_long: bool, lifetime_ms: int) -> _Known | None:
         broker_id = user.client.host.random.choice(list(self._brokers))
         renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type="User", principal_name=RENEWER)
         request = CreateDelegationTokenRequest(renewers=[renewer], max_lifetime_ms=lifetime_ms)
@@ -178,7 +147,7 @@ class TokensInUse:
         self._check_written(made.token_id, made.expiry_timestamp_ms)
         return token
 
-    async def _keep(self, owner: _User, renewer: _User) -> None:
+    async def _keep(self, owner: AskingUser, renewer: AskingUser) -> None:
         client, random = renewer.client, renewer.client.host.random
         while self._users.goes_on():
             await client.timers.sleep(random.expovariate(1 / _PAUSE_MS))
@@ -196,7 +165,7 @@ class TokensInUse:
                     misses = 0 if answer.error_code == ErrorCode.NONE else misses + 1
                 await client.timers.sleep(random.uniform(*_KEEPING_MS))
 
-    async def _change(self, user: _User) -> None:
+    async def _change(self, user: AskingUser) -> None:
         client, random = user.client, user.client.host.random
         while self._users.goes_on():
             await client.timers.sleep(random.expovariate(1 / _PAUSE_MS))
@@ -226,7 +195,7 @@ class TokensInUse:
                 case _:
                     pass
 
-    async def _let_go(self, user: _User, token: _Known, broker_id: int) -> None:
+    async def _let_go(self, user: AskingUser, token: _Known, broker_id: int) -> None:
         if user.name != OTHER:
             token.may_go = True
         request = ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period_ms=-1)
@@ -237,7 +206,7 @@ class TokensInUse:
         if self._tree is not None and self._tree.find(token_path(token.token_id)) is not None:
             self._note(f"the token {token.token_id} is there when its end is acknowledged")
 
-    def _note_change(self, user: _User, token: _Known, broker_id: int, answer: Any, what: str) -> None:
+    def _note_change(self, user: AskingUser, token: _Known, broker_id: int, answer: Any, what: str) -> None:
         if not self._is_done(user, token, answer):
             return
         self.counts[what] += 1
@@ -245,7 +214,7 @@ class TokensInUse:
         self.counts["tokens: changed at several brokers"] += len(token.changed_at) == 2
         self._check_written(token.token_id, answer.expiry_timestamp_ms)
 
-    def _is_done(self, user: _User, token: _Known, answer: Any) -> bool:
+    def _is_done(self, user: AskingUser, token: _Known, answer: Any) -> bool:
         if answer is None:
             return False
         is_done: bool = answer.error_code == ErrorCode.NONE
@@ -262,7 +231,7 @@ class TokensInUse:
     async def _log_in(self, host: Host, token: _Known, broker_id: int) -> bool | None:
         """Whether the token lets a client in; None where that cannot be told."""
         password = base64.b64encode(token.hmac).decode()
-        user = _User(host, Login(_MECHANISM, token.token_id, password, is_token=True))
+        user = AskingUser(host, Login(_MECHANISM, token.token_id, password, is_token=True), LOGIN_PORT)
         try:
             return None if await user.ask(broker_id, MetadataRequest(topics=[]), 9) is None else True
         except AuthenticationFailedError:

@@ -12,6 +12,7 @@ from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.next_group_users import PROPERTIES as NEXT_GROUP
+from barnabas.testing.secured_users import PROPERTIES as SECURED_PROPERTIES
 from barnabas.testing.tiered_topic import PROPERTIES as REMOTE
 from barnabas.testing.tokens_in_use import PROPERTIES as TOKEN_PROPERTIES
 from barnabas.testing.transactional_users import PROPERTIES
@@ -100,6 +101,29 @@ TOKENS: Final = Plan(
 """Delegation tokens are made, renewed, used and let go at all brokers, while these fall, are cut off, and lose their
 sessions and the office: out to bring back a token that is gone, to have one deleted that holds, or to leave a broker
 with tokens that there are not (0033). So are passwords of SCRAM and ACLs, of which a broker may miss no change (0030).
+"""
+
+SECURED: Final = Plan(
+    "secured",
+    {
+        FaultKind.CRASH: 8.0,
+        FaultKind.POWER: 3.0,
+        FaultKind.PAUSE: 3.0,
+        FaultKind.CUT: 4.0,
+        FaultKind.RESET: 8.0,
+        FaultKind.EXPIRY: 6.0,
+        FaultKind.CONTROLLER_DELETED: 4.0,
+        FaultKind.CONFIG_CHANGED: 6.0,
+    },
+    keeps_one_in_sync=True,
+    lasting_seconds=(0.1, 5.0),
+    load=Load(is_secured=True, records_pause_ms=400),
+    properties=SECURED_PROPERTIES,
+)
+"""A cluster as `barnabas up --secure` makes it, but for TLS: brokers log in at ZooKeeper and at each other, users at
+them, all by SCRAM and again while they work, and nothing is allowed that no ACL allows; while brokers and the
+coordinator fall, and lose sessions and the office. Out to have somebody served who has no login or no rights, a znode
+made that is not the brokers' own, or a broker or a user locked out who has both (0029, 0030, 0046, 0047).
 """
 
 OUTBOX: Final = Plan(
