@@ -53,8 +53,8 @@ class Certificates:
         keeps_authority: bool = False,
     ) -> None:
         """`key_path` has the authority's key and certificate, `authority_path` the certificate alone; both are made
-        where they cannot be used, or are about to end and it is not said that it `keeps_authority`; of which `tell`
-        hears where there were some. Raises OSError.
+        where they cannot be used, or are about to end, of which `tell` hears where there were some. Raises OSError, and
+        ClusterSecurityError for an authority that cannot be used and is to be kept (`keeps_authority`).
         """
         self._files = files
         self._now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
@@ -62,6 +62,8 @@ class Certificates:
         authority = None if found is None else _read(found)
         is_ending = authority is not None and not keeps_authority and self._ends(authority.certificate)
         if authority is None or is_ending or not _is_authority(authority.certificate):
+            if keeps_authority:
+                raise ClusterSecurityError(f"{key_path} is not there, or is no authority's")
             authority = self._make_authority()
             files.write(key_path, _pem(authority))
             if found is not None:

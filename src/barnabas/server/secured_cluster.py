@@ -83,7 +83,7 @@ class SecuredCluster:
             await timers.sleep(RENEWED_EVERY_MS)
             try:
                 await self._host.offload(OffloadKind.DISK, partial(self._ensure_certificates, keeps_authority=True))
-            except OSError as error:
+            except (OSError, ClusterSecurityError) as error:
                 self._tell(f"certificates cannot be made anew: {error}")
             except OffloadFullError:
                 continue

@@ -13,6 +13,7 @@ import pytest
 from barnabas.kernel.real_files import RealFiles
 from barnabas.kernel.real_key_files import load_chain
 from barnabas.server.cluster_certificates import AUTHORITY_DAYS, DAYS, RENEWED_DAYS, Certificates, days_left
+from barnabas.server.cluster_security import ClusterSecurityError
 from barnabas.server.private_files import PrivateFiles
 from barnabas.tls.contexts import client_context, server_context
 from barnabas.tls.settings import TlsSettings
@@ -209,3 +210,11 @@ def test_while_the_cluster_runs_its_authority_stays(made: Made) -> None:
     assert third != second
     assert not made.told
     assert made.make(AUTHORITY_DAYS - 1)[0] != authority
+
+
+def test_while_the_cluster_runs_no_authority_takes_the_place_of_one_whose_key_is_kept_elsewhere(made: Made) -> None:
+    authority, store = made.make()
+    made.key.unlink()
+    with pytest.raises(ClusterSecurityError, match=r"authority\.key is not there"):
+        made.make(DAYS - 1, keeps_authority=True)
+    assert (made.authority.read_bytes(), made.store.read_bytes()) == (authority, store)
