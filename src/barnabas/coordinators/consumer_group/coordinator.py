@@ -441,7 +441,7 @@ class ConsumerGroups:
         settings, now = self._settings, self._host.loop.time()
         ends_at = min(
             hosted.asked_at + settings.quiet_before_first_assignment_ms / 1000,
-            began_at + settings.initial_rebalance_delay_ms / 1000,
+            began_at + settings.first_assignment_wait_ms_max / 1000,
         )
         if now < ends_at and handle.shard.is_active:
             self._host.loop.call_later(ends_at - now, self._assign_when_quiet, handle, hosted, began_at)

@@ -14,6 +14,8 @@ from barnabas.wire.compression_types import CompressionType
 CONSUMER_PROTOCOL: Final = "consumer"
 _MINUTE_MS: Final = 60_000
 _QUIET_MS: Final = 100
+_WAIT_MS_MAX: Final = 10_000
+"""Clients wait for 30 s, and the session of a member may be not much longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,11 @@ class GroupSettings:
         """How long nobody is to have joined before a group of the consumer protocol in which nobody is to own anything
         yet has its first assignment."""
         return min(_QUIET_MS, self.initial_rebalance_delay_ms)
+
+    @property
+    def first_assignment_wait_ms_max(self) -> int:
+        """How long those are waited for at most; it is the first of them whose request waits."""
+        return min(_WAIT_MS_MAX, self.initial_rebalance_delay_ms)
 
     @property
     def upgrades_groups(self) -> bool:
