@@ -10,6 +10,7 @@ import pytest
 from tests.clients.drivers import java
 from tests.clients.drivers.model import Client, Record, TransactionalClient
 from tests.support.apache_kafka import CONSUMER_GROUP_COMMAND, TOPIC_COMMAND, run_tool
+from tests.support.waiting import wait_until
 
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_PERFORMANCE = "org.apache.kafka.tools.ConsumerPerformance"
@@ -56,6 +57,8 @@ def test_the_performance_tool_commits_transactions(bootstrap_servers: str, topic
     )
     assert "400 records sent" in said
     assert isinstance(python_client, TransactionalClient)
+    # The end of the last transaction is acknowledged before its marker is written.
+    wait_until(lambda: len(python_client.read_committed(topic)) >= 400, "all are read")
     assert len(python_client.read_committed(topic)) == 400
 
 

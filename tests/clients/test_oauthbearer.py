@@ -129,11 +129,11 @@ def test_librdkafka_hears_that_its_token_is_not_taken(cluster: SaslCluster) -> N
 def test_kafka_python_and_aiokafka_log_in(cluster: SaslCluster) -> None:
     class Given(kafka.net.sasl.oauth.AbstractTokenProvider):  # type: ignore[misc]
         def token(self) -> str:
-            return short_token()
+            return signed(claims())
 
     class GivenAlso(AbstractTokenProvider):  # type: ignore[misc]
         async def token(self) -> str:
-            return short_token()
+            return signed(claims())
 
     shared = {"bootstrap_servers": cluster.sasl_servers, "security_protocol": "SASL_PLAINTEXT"}
     producer = kafka.KafkaProducer(

@@ -114,6 +114,18 @@ def values(word: str) -> list[bytes]:
     return [f"{word}-{number}".encode() for number in range(10)]
 
 
+def wait_until_read(transactional: TransactionalClient, topic: str, expected: list[bytes], partition: int = 0) -> None:
+    """Waits for markers: the end of a transaction is acknowledged before they are written."""
+    found: list[bytes] = []
+
+    def is_read() -> bool:
+        found[:] = transactional.read_committed(topic, partition=partition)
+        return len(found) >= len(expected)
+
+    wait_until(is_read, f"{len(expected)} records of {topic}-{partition} are read", SECONDS, lambda: f"{found}")
+    assert found == expected
+
+
 def test_who_had_the_id_before_is_fenced_and_only_what_is_committed_is_read(
     transactional: TransactionalClient, wide_topic: str
 ) -> None:
@@ -139,8 +151,8 @@ def test_who_had_the_id_before_is_fenced_and_only_what_is_committed_is_read(
             latter.send(wide_topic, values("latter"))
             latter.commit()
     expected = values("first") + values("second")
-    assert transactional.read_committed(wide_topic, partition=1) == expected
-    assert transactional.read_committed(wide_topic) == expected + values("latter")
+    wait_until_read(transactional, wide_topic, expected + values("latter"))
+    wait_until_read(transactional, wide_topic, expected, partition=1)
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(transactional: TransactionalClient, topic: str) -> None:
@@ -168,7 +180,7 @@ def test_what_is_copied_with_its_offsets_is_there_once(
     copied = [b"%d" % number for number in range(40)]
     python_client.produce(source, [Record(value) for value in copied])
     transactional.copy(source, target, group, f"id-{uuid.uuid4()}", len(copied))
-    assert transactional.read_committed(target) == copied
+    wait_until_read(transactional, target, copied)
     # The offsets are committed too: who comes after copies only what has come since.
     added = [b"%d" % number for number in range(40, 50)]
     python_client.produce(source, [Record(value) for value in added])

@@ -18,7 +18,7 @@ TOPIC = "payments"
 RECORDS = 1_000
 PARTITIONS = 3
 WAIT_SECONDS = 60.0
-SESSION_TIMEOUT_MS = 8_000
+SESSION_TIMEOUT_MS = 15_000
 """So long, too, a replica that is not in sync waits for one that is: a process starts within that."""
 OVERRIDES = {"zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS, "replica.lag.time.max.ms": 3_000}
 STALE = 3

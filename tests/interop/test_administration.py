@@ -417,8 +417,6 @@ def test_the_configs_are_described_alike(after_the_script: Both) -> None:
         wait_until(
             lambda port=port: described(port, BROKER, "5")["listener.name.plaintext.max.connections"].value == "800",  # type: ignore[misc]
             "the broker takes the dynamic configs",
-            30.0,
-            str,
         )
     for resource_type, name in ((TOPIC, "plain"), (TOPIC, "hand"), (BROKER, "")):
         assert described(ours, resource_type, name) == described(theirs, resource_type, name), name

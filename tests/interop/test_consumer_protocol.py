@@ -4,6 +4,7 @@ beside classic ones of librdkafka and kafka-python; their coordinator is killed.
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import time
@@ -187,11 +188,18 @@ def classic(cluster: BrokerCluster, group: str, strategy: str) -> Consumer:
 def settled(cluster: BrokerCluster, group: str, kind: str, *consumers: Consumer | KafkaPython) -> None:
     """Polls until all partitions are owned, in equal parts, by a group of the kind; none is owned twice at any time."""
 
+    def assignments() -> list[set[int]]:
+        return [{each.partition for each in consumer.assignment()} for consumer in consumers]
+
     def is_settled() -> bool:
-        owned = [each.partition for consumer in consumers for each in consumer.assignment()]
-        assert len(set(owned)) == len(owned), [consumer.assignment() for consumer in consumers]
-        sizes = {len(consumer.assignment()) for consumer in consumers}
-        return sorted(owned) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+        # They are asked one after the other, and a partition may go over meanwhile: who has it still after another has
+        # been asked had it while that one had it too.
+        first, again = assignments(), assignments()
+        for number, (one, still) in enumerate(zip(first, again, strict=True)):
+            for other in first[number + 1 :]:
+                assert not one & still & other, (first, again)
+        sizes = [len(each) for each in again]
+        return sorted(itertools.chain(*again)) == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
 
     deadline = time.monotonic() + 90
     while not is_settled():

@@ -493,9 +493,7 @@ def test_expiry_deletes_ephemerals_and_tells_watchers(servers: Servers) -> None:
         watcher.call(raw.read(Operation.GET_CHILDREN, root, True))
         watcher.take_arrivals()
         owner.drop()
-        wait_until(
-            lambda: watcher.call(raw.read(Operation.EXISTS, f"{root}/b")).error != 0, "the session expires", 15.0
-        )
+        wait_until(lambda: watcher.call(raw.read(Operation.EXISTS, f"{root}/b")).error != 0, "the session expires")
         events = sorted(repr(arrival) for arrival in watcher.take_arrivals() if isinstance(arrival, WatchEvent))
         seen = [events, owner.connect(), bare(watcher.call(raw.read(Operation.GET_CHILDREN2, root)))]
         watcher.close()

@@ -187,7 +187,7 @@ def test_kafka_takes_up_a_topic_a_config_and_a_reassignment_that_we_write(
                 said = tool_run(TOPIC_COMMAND, describe).output
                 return all(text in said for text in expected)
 
-            await asyncio.to_thread(wait_until, is_described, f"{topic} is described with {expected}", 20)
+            await asyncio.to_thread(wait_until, is_described, f"{topic} is described with {expected}")
             # A reassignment to where the replicas are is done at once: Kafka removes what it has read and carried out.
             wanted = admin.Reassignment({TopicPartition(topic, 0): (0,)})
             await client.create(admin.REASSIGN_PARTITIONS_PATH, wanted.encode())
@@ -232,7 +232,7 @@ def test_kafka_takes_up_acls_that_we_write(
                 said = run_tool(ACL_COMMAND, ["--bootstrap-server", kafka.address, "--list"])
                 return all(text in said for text in expected)
 
-            await asyncio.to_thread(wait_until, is_listed, f"{expected} is listed", 20)
+            await asyncio.to_thread(wait_until, is_listed, f"{expected} is listed")
 
     run(scenario())
 
@@ -268,7 +268,7 @@ def test_kafka_and_we_change_the_same_acls(
                 # Kafka hears of it from the announcement, soon.
                 listing = ["--bootstrap-server", kafka.address, "--list", *named]
                 await asyncio.to_thread(
-                    wait_until, lambda: "User:dave" not in run_tool(ACL_COMMAND, listing), "Kafka has heard of it", 20
+                    wait_until, lambda: "User:dave" not in run_tool(ACL_COMMAND, listing), "Kafka has heard of it"
                 )
                 listed = await tool("--list", *named)
                 assert "principal=User:carol, host=10.0.0.1, operation=DESCRIBE, permissionType=ALLOW" in listed

@@ -48,9 +48,20 @@ def partition_directory(kafka_broker: ApacheKafkaBroker) -> Path:
         else:
             producer.flush(TIMEOUT_SECONDS)
             producer.abort_transaction(TIMEOUT_SECONDS)
+    # The end of the last transaction is acknowledged before its marker is written, and nothing may come later.
+    written = 300 * len(CODECS) + 6
+    wait_until(lambda: _end_offset(kafka_broker) == written, "all markers are written", TIMEOUT_SECONDS)
     directory = kafka_broker.log_directory / f"{TOPIC}-0"
     assert len(list(directory.glob("*.log"))) > 1
     return directory
+
+
+def _end_offset(broker: ApacheKafkaBroker) -> int:
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "unused"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_SECONDS)[1])
+    finally:
+        consumer.close()
 
 
 def _create(broker: ApacheKafkaBroker, topic: str, configs: dict[str, str]) -> None:

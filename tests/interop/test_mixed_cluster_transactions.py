@@ -68,6 +68,8 @@ def test_a_transaction_ends_where_we_have_become_the_leader(cluster: MixedCluste
         assert values(cluster, topic) == [], "the transaction is open"
         getattr(producer, f"{outcome}_transaction")(PATIENCE_SECONDS)
         committed = [f"value-{number}".encode() for number in range(10)]
+        if outcome == "commit":  # which is acknowledged before its markers are written
+            wait_until(lambda: values(cluster, topic), "the marker is written", PATIENCE_SECONDS)
         assert values(cluster, topic) == (committed if outcome == "commit" else [])
         (offset,) = members.committed([TopicPartition(topic, 0)], timeout=PATIENCE_SECONDS)
         assert (offset.offset, offset.metadata) == ((7, "within") if outcome == "commit" else (-1001, None))

@@ -134,7 +134,11 @@ def committed(bootstrap_servers: str, topic: str) -> list[dict[str, float]]:
 
 def check(cluster: RunningCluster, count: int) -> None:
     """Every number is in both topics once, with the same luck: a batch is in both, or in none."""
-    lucky, unlucky = (committed(cluster.bootstrap_servers, topic) for topic in ("lucky", "unlucky"))
+    servers = cluster.bootstrap_servers
+    # The end of the last transaction is acknowledged before its markers are written.
+    for topic in ("lucky", "unlucky"):
+        wait_until(lambda: len(committed(servers, topic)) >= count, f"{topic} is read", SPARK_SECONDS)  # noqa: B023
+    lucky, unlucky = (committed(servers, topic) for topic in ("lucky", "unlucky"))
     assert Counter(row["number"] for row in lucky) == Counter(range(count)), f"seed {SEED}"
     assert Counter(row["number"] for row in unlucky) == Counter(range(count)), f"seed {SEED}"
 

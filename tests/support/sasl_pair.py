@@ -136,9 +136,9 @@ class Wire:
             return answer
         return sent.shown(response_decoder(type(sent.message).SCHEMA.api_key, sent.version)(answer, 0, size)[0])
 
-    def is_open(self) -> bool:
-        """Whether it stays open for a moment after an answer."""
-        self._socket.settimeout(0.5)
+    def is_open(self, seconds: float = 0.5) -> bool:
+        """Whether it stays open for so long after an answer."""
+        self._socket.settimeout(seconds)
         try:
             return self._socket.recv(1) != b""
         except TimeoutError:
