@@ -10,10 +10,12 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from xdist.scheduler import LoadFileScheduling
 
 from tests.clients.drivers import java_transactions
 from tests.clients.drivers.confluent import ConfluentClient
@@ -21,6 +23,7 @@ from tests.clients.drivers.model import COMPRESSIONS, Capability, Client, Record
 from tests.clients.matrix import ALL, TRIED, make_client, reason_to_skip
 from tests.support.apache_kafka import ApacheKafkaBroker
 from tests.support.broker_process import broker_cluster
+from tests.support.longest_first import longest_first
 from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import leaders
@@ -39,6 +42,37 @@ OVERRIDES = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     **RETENTION_DOES_NOT_RUN,
 }
+
+
+# Of `--dist loadfile`: each process has a cluster of its own.
+TOGETHER = {"test_java_tools": "Java", "test_java_racks": "Java"}
+BY_ITSELF = "test_reads_what_every_other_wrote"
+LONGEST = ("Java", "kafkajs", "test_tls.py", BY_ITSELF)
+
+
+def scope(nodeid: str) -> str:
+    """All tests of a client are in one process, which starts, builds or fetches it once; but what every other wrote is
+    written in one process only.
+    """
+    file, _, test = nodeid.partition("::")
+    if test.startswith(BY_ITSELF):
+        return BY_ITSELF
+    client = next((name for name in TRIED if name in test.partition("[")[2]), None)
+    return client or TOGETHER.get(PurePosixPath(file).stem, PurePosixPath(file).name)
+
+
+class ClientsTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        return scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ClientsTogether:
+    return ClientsTogether(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items, LONGEST, lambda item: scope(item.nodeid))
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from barnabas.pipelines.ivy import locked
 from tests.clients.drivers.model import Capability, Place, Record
 from tests.clients.drivers.process_transactions import ProcessTransactions
 
@@ -166,10 +167,11 @@ def _environment() -> dict[str, str]:
 @functools.cache
 def _directory() -> Path:
     """Where kafkajs is, fetched by npm the first time."""
-    if not (_DIRECTORY / "node_modules" / "kafkajs").is_dir():
-        _DIRECTORY.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(_DIRECTORY)]
-        subprocess.run([*command, f"kafkajs@{VERSION}"], check=True, timeout=300)
+    _DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with locked(_DIRECTORY / "lock", lambda: None):
+        if not (_DIRECTORY / "node_modules" / "kafkajs").is_dir():
+            command = ["npm", "install", "--no-audit", "--no-fund", "--silent", "--prefix", str(_DIRECTORY)]
+            subprocess.run([*command, f"kafkajs@{VERSION}"], check=True, timeout=300)
     return _DIRECTORY
 
 
