@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from barnabas.kernel.real_host import RealHost
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import ProcessEnded, Supervisor, SupervisorEvent
+from barnabas.server.supervisor import Supervisor
+from barnabas.server.supervisor_events import ProcessEnded, SupervisorEvent
 from demo import pipeline, plot, results, tables, traffic
 from demo.expected import MEASURES, expected_delays
 from demo.screen import Screen

@@ -15,15 +15,8 @@ from barnabas.kernel.real_program import start_program
 from barnabas.server import supervisor
 from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.start_watch import last_line
-from barnabas.server.supervisor import (
-    COMMAND,
-    ClusterStartError,
-    ProcessEnded,
-    ProcessRestarted,
-    Remark,
-    Supervisor,
-    SupervisorEvent,
-)
+from barnabas.server.supervisor import COMMAND, ClusterStartError, Supervisor
+from barnabas.server.supervisor_events import ProcessEnded, ProcessRestarted, Remark, SupervisorEvent
 from barnabas.server.zookeeper_access import DIGEST_MODULE
 from tests.support.barnabas_up import Up, is_running
 from tests.support.waiting import wait_until

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import ProcessEnded, Supervisor
+from barnabas.server.supervisor import Supervisor
+from barnabas.server.supervisor_events import ProcessEnded
 from tests.support import long_turns
 
 CALL_SECONDS = 90.0

@@ -20,7 +20,8 @@ from barnabas.cli.output import announce
 if TYPE_CHECKING:
     from barnabas.kernel.real_host import RealHost
     from barnabas.server.cluster_plan import ClusterPlan
-    from barnabas.server.supervisor import Supervisor, SupervisorEvent
+    from barnabas.server.supervisor import Supervisor
+    from barnabas.server.supervisor_events import SupervisorEvent
 
 
 @click.command(name="up")
@@ -216,7 +217,7 @@ async def _up(host: RealHost, plan: ClusterPlan, restarts: bool, as_json: bool, 
 
 def _said(event: SupervisorEvent, restarts: bool) -> str:
     """What a person reads of an event."""
-    from barnabas.server.supervisor import ProcessEnded, ProcessRestarted
+    from barnabas.server.supervisor_events import ProcessEnded, ProcessRestarted
 
     if isinstance(event, ProcessRestarted):
         return f"{event.name} runs again, process {event.process_id}"

@@ -34,6 +34,7 @@ from barnabas.server.property_files import properties_text
 from barnabas.server.restarts import RestartPauses
 from barnabas.server.secured_cluster import SecuredCluster
 from barnabas.server.start_watch import SILENCE_SECONDS_MAX, NoProgressError, last_line
+from barnabas.server.supervisor_events import ProcessEnded, ProcessRestarted, Remark, SupervisorEvent
 from barnabas.wire.primitives import ProtocolError
 
 USABLE_SECONDS_MAX: Final = 60.0
@@ -60,41 +61,6 @@ _CONSOLE: Final = "console"
 
 class ClusterStartError(Exception):
     """A process did not start; the message has its last words."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
-    """A process ended, or could not be started again, and nobody had asked it to.
-
-    `status` is its exit status, negative for minus a signal's number; None where there was no process. `reason` is what
-    it said last, empty when it said nothing; `log` is where it said more. It is started again in `pause_seconds`, or,
-    with None, stays down.
-    """
-
-    name: str
-    status: int | None
-    reason: str
-    log: str
-    pause_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessRestarted:
-    """A process that had ended runs again, and serves."""
-
-    name: str
-    process_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Something that a person should know about a process that serves."""
-
-    name: str
-    text: str
-
-
-SupervisorEvent = ProcessEnded | ProcessRestarted | Remark
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from typing import Any, Final
 from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import RealHost
 from barnabas.server.cluster_plan import ClusterPlan
-from barnabas.server.supervisor import ClusterStartError, ProcessEnded, Supervisor, SupervisorEvent
+from barnabas.server.supervisor import ClusterStartError, Supervisor
+from barnabas.server.supervisor_events import ProcessEnded, SupervisorEvent
 from barnabas.testing.cluster_nodes import COORDINATOR, Place
 from barnabas.testing.real_connections import ConnectionTable
 from barnabas.testing.real_control import Control

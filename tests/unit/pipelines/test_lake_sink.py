@@ -70,6 +70,12 @@ class Table:
     def merging(self, *_: object) -> Any:
         raise NotImplementedError
 
+    def files(self, *_: object) -> Any:
+        raise NotImplementedError
+
+    def compact(self, *_: object) -> Any:
+        raise NotImplementedError
+
 
 class Frame:
     """A frame of one column."""
