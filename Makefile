@@ -105,7 +105,7 @@ test: lint ## Linters, types, units, simulations, and a part of the tests with p
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@BARNABAS_ALL_CLIENTS=1 $(PROCESS_PYTEST) tests/clients
+	@BARNABAS_ALL_CLIENTS=1 $(PROCESS_PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/clients
 
 .PHONY: test-cluster
 test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything for minutes, full and slow disks, what waits
