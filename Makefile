@@ -189,7 +189,15 @@ stubs: $(TEST)
 	@$(BIN)/python -m barnabas.wire.stubs
 
 .PHONY: lint
-lint: $(TEST) stubs docs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects; links of the docs
+lint: $(TEST) $(DOCS) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects; links of the docs
+	@$(MAKE) --no-print-directory -j 2 lint-types lint-rules docs
+
+.PHONY: lint-types
+lint-types:
+	@$(BIN)/mypy
+
+.PHONY: lint-rules
+lint-rules:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache
@@ -197,7 +205,6 @@ lint: $(TEST) stubs docs ## Format, lint, types, order of rooms and files, sizes
 	@$(BIN)/python -m tools.check_ambient
 	@$(BIN)/python -m tools.check_cycles
 	@$(BIN)/python -m tools.check_subjects
-	@$(BIN)/mypy
 
 .PHONY: format
 format: $(TEST) ## Format the code and mend what the linter can mend

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 import hypothesis
@@ -37,6 +38,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Result = TypeVar("Result")
 LIMIT_SECONDS = 240.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """The objects of 20,000 tests all stay: the garbage collector looks at them neither while they are made, which took
+    a third of that time, nor later.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_configure(config: pytest.Config) -> None:
