@@ -25,9 +25,10 @@ SIMULATES_NEXT ?=
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
 # Of test-interop and test-spark, whole files of tests each; 0 is one after the other.
 INTEROP_PROCESSES ?= 2
+FAILURE_PROCESSES ?= 2
 SPARK_PROCESSES ?= 2
 
-# What test-cluster does, beside what `make test` does of real processes: failures that take minutes, each test alone ...
+# What test-cluster does, beside what `make test` does of real processes: failures that take minutes, two at a time but for what measures ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
 # ... and those that mostly wait, for an interval or a time-out, side by side.
 WAITS := $(addprefix tests/cluster/test_,controller_move.py exactly_once.py kafka_cluster_processes.py kafka_streams.py large_requests.py \
@@ -111,11 +112,12 @@ test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go a
 test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything for minutes, full and slow disks, what waits
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(PROCESS_PYTEST) -n $(TEST_PROCESSES) $(WAITS)
-	@BARNABAS_LONG_FAILURES=1 $(PROCESS_PYTEST) $(FAILURES) --timeout 900
+	@BARNABAS_LONG_FAILURES=1 $(PROCESS_PYTEST) -n $(FAILURE_PROCESSES) -m "not alone" $(FAILURES) --timeout 900
+	@BARNABAS_LONG_FAILURES=1 $(PROCESS_PYTEST) -m alone $(FAILURES) --timeout 900
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
-	@$(PROCESS_PYTEST) -n $(SPARK_PROCESSES) --dist loadfile tests/spark --timeout 900
+	@$(PROCESS_PYTEST) -n $(SPARK_PROCESSES) --dist loadfile --no-loadscope-reorder tests/spark --timeout 900
 
 .PHONY: test-console
 test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies, is replaced, comes back; what that costs
@@ -130,7 +132,7 @@ test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazo
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
 	@$(BIN)/python -m tests.support.java_archives
-	@$(PROCESS_PYTEST) -n $(INTEROP_PROCESSES) --dist loadfile tests/interop --timeout 900
+	@$(PROCESS_PYTEST) -n $(INTEROP_PROCESSES) --dist loadfile --no-loadscope-reorder tests/interop --timeout 900
 
 .PHONY: test-suites
 test-suites: $(INTEROP) ## Test suites of clients' authors, on brokers of ours and beside them on Apache Kafka 3.9.1 (SUITES="--suite NAME" for one)

@@ -13,12 +13,32 @@ import pytest
 from tests.support.apache_kafka import ApacheKafkaBroker, apache_kafka_broker
 from tests.support.apache_kafka_jars import S3PROXY, JarsMissing, apache_kafka_jars
 from tests.support.java import JavaMissing
+from tests.support.longest_first import longest_first
 from tests.support.processes import running_servers
 from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeeper, zookeeper_ensemble
 
+# With few tests each, which take a minute or more.
+LONGEST = (
+    "test_mixed_cluster_failures",
+    "test_mixed_cluster",
+    "test_kafka_on_coordinator",
+    "test_mixed_cluster_coordinators_of_transactions",
+    "test_mixed_cluster_administration",
+    "test_kafka_tools",
+    "test_reassign_partitions_tool",
+    "test_older_protocol",
+    "test_connection_rates",
+    "test_zookeeper_security",
+    "test_object_store",
+    "test_consumer_protocol",
+)
 _INTEROP_DIRECTORY = Path(__file__).resolve().parent
 _missing = ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items, LONGEST)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -19,12 +19,23 @@ from barnabas.pipelines.class_archive import VARIABLE, ArchiveUse
 from tests.spark.reading import Source
 from tests.spark.topics import Topics
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
+from tests.support.longest_first import longest_first
 from tests.support.spark import spark_session
 from tests.support.supervised_cluster import RunningCluster, supervised_cluster
 
 BROKERS = 3
 OVERRIDES = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "4"}
 OF_GUIDE = "test_spark_guide"
+# Each of their tests starts Spark.
+LONGEST = (
+    "test_pipelines",
+    "test_pipeline_tables",
+    "test_pipeline_databases",
+    "test_pipeline_backfill",
+    "test_examples",
+    "test_pipeline_standalone",
+    "test_pipeline_exactly_once",
+)
 SHARED = pytest.StashKey[contextlib.ExitStack]()
 
 
@@ -40,6 +51,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """py4j leaves the sockets by which rows arrive to the garbage collector."""
+    longest_first(items, LONGEST)
     for item in filter(is_of_the_guide, items):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
