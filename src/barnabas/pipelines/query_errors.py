@@ -118,7 +118,9 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
             f"shorter watermark{more}"
         )
     if "SaslAuthenticationException" in text or "LoginException" in text or "SslAuthenticationException" in text:
-        return QueryFailure(f"the brokers, or what gives tokens or tickets, refuse Spark's login: {_reason(text)}{more}")
+        return QueryFailure(
+            f"the brokers, or what gives tokens or tickets, refuse Spark's login: {_reason(text)}{more}"
+        )
     if "TopicAuthorization" in text or "GroupAuthorization" in text:
         return QueryFailure(f"the brokers refuse {query}: {_reason(text)}; it needs that permission{more}")
     if "RecordTooLarge" in text and "max.request.size" in text:
