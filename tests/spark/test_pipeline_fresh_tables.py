@@ -30,6 +30,7 @@ from barnabas.pipelines.table_parts import TableParts
 from barnabas.pipelines.table_versions import TableVersion, VersionFiles
 from barnabas.pipelines.topic_looks import looking
 from tests.support.supervised_cluster import supervised_cluster
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -256,18 +257,25 @@ def test_records_of_an_open_transaction_are_not_in_the_table_until_it_is_committ
         return sorted(row.name for row in parts.frame(source, version).collect())
 
     with looking(topics.pipeline, brokers) as looks:
+
+        def is_told_of() -> bool:
+            """Whether the marker is there: a transaction ends for its producer before it does for readers."""
+            return looks.look(source.topic).ends != version.offsets
+
         version = parts.whole(source, looks.look(source.topic))
         producer.begin_transaction()
         producer.produce(source.topic, json.dumps({"carrier": "DL", "name": "Delta"}), "DL")
         producer.flush(30)
         assert looks.look(source.topic).ends == version.offsets
         producer.commit_transaction(30)
+        wait_until(is_told_of, "the commit is seen")
         version = parts.newer(source, version, looks.look(source.topic))
         assert names(version) == ["Delta", "United"]
         producer.begin_transaction()
         producer.produce(source.topic, json.dumps({"carrier": "AA", "name": "American"}), "AA")
         producer.flush(30)
         producer.abort_transaction(30)
+        wait_until(is_told_of, "the abort is seen")
         later = parts.newer(source, version, looks.look(source.topic))
     assert names(later) == ["Delta", "United"]
     assert later.parts == version.parts
