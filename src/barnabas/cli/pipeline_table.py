@@ -13,7 +13,14 @@ from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_inference import infer_changes, infer_schema
 from barnabas.pipelines.sink_reading import TABLE_NAME
-from barnabas.pipelines.table_file import TablePlan, changes_text, path_of_table, refuse_other_plan, table_text
+from barnabas.pipelines.table_file import (
+    TablePlan,
+    changes_text,
+    flow_text,
+    path_of_table,
+    refuse_other_plan,
+    table_text,
+)
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -24,13 +31,18 @@ SAMPLE_RECORDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the command says of the records; a schema in DDL, or a file of Avro's, or neither."""
+    """What the command says of the records; a schema in DDL, or a file of Avro's or, with the message, of Protocol
+    Buffers', or neither; the same of keys.
+    """
 
     schema: str | None = None
     schema_file: Path | None = None
     is_confluent: bool = False
     is_csv: bool = False
     is_of_changes: bool = False
+    message: str | None = None
+    key_schema_file: Path | None = None
+    key_message: str | None = None
 
 
 def written_file(
@@ -51,7 +63,7 @@ def written_file(
     # What is no directory of this machine is the reading's to take or to refuse.
     is_elsewhere = "://" in table or (kind == "iceberg" and TABLE_NAME.fullmatch(table) is not None)
     place = table if is_elsewhere else _from(file, Path(table))
-    plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source), source.is_of_changes)
+    plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source, file), source.is_of_changes)
     _refuse_changes_without_key(plan)
     if file.exists():
         refuse_other_plan(plan, read_pipeline(file), source.schema)
@@ -79,10 +91,16 @@ def _refuse_contradictions(source: SourceOptions) -> None:
         raise CommandError("lines of CSV have no names: say their columns by --schema 'name TYPE, name TYPE'")
     if source.is_of_changes and (source.is_csv or source.schema is not None or source.schema_file is not None):
         raise CommandError("--debezium finds the columns in the envelopes, which are JSON: give it alone")
-    if source.is_csv and source.is_confluent:
+    if source.is_csv and source.is_confluent and source.key_schema_file is None:
         raise CommandError("--confluent is for records in Avro, and --csv for lines of CSV: give one of them")
-    if source.is_confluent and source.schema_file is None:
+    if source.is_confluent and source.schema_file is None and source.key_schema_file is None:
         raise CommandError("records in Avro need the schema that they were written with: --schema-file AVSC")
+    if source.message is not None and source.schema_file is None:
+        raise CommandError("--message is of a descriptor set, by protoc --descriptor_set_out: --schema-file FILE")
+    if source.key_message is not None and source.key_schema_file is None:
+        raise CommandError("--key-message is of a descriptor set: --key-schema-file FILE")
+    if source.key_schema_file is not None and source.is_of_changes:
+        raise CommandError("--debezium is for envelopes in JSON, whose keys are JSON: leave --key-schema-file out")
 
 
 def _refuse_changes_without_key(plan: TablePlan) -> None:
@@ -104,10 +122,20 @@ def _changes(plan: TablePlan, bootstrap: str) -> str:
     return changes_text(plan, found.columns, is_wrapped=found.is_wrapped)
 
 
-def _more(source: SourceOptions) -> tuple[tuple[str, str], ...]:
+def _more(source: SourceOptions, file: Path) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    framing = [("framing", "confluent")] if source.is_confluent else []
     if source.schema_file is not None:
-        return (("format", "avro"), *([("framing", "confluent")] if source.is_confluent else []))
-    return (("format", "csv"),) if source.is_csv else ()
+        found += [("format", "avro" if source.message is None else "protobuf"), *framing]
+        found += [] if source.message is None else [("message", source.message)]
+    elif source.is_csv:
+        found.append(("format", "csv"))
+    if source.key_schema_file is not None:
+        key = [("format", "avro" if source.key_message is None else "protobuf"), *framing]
+        key += [] if source.key_message is None else [("message", source.key_message)]
+        key.append(("schema_file", _from(file, source.key_schema_file)))
+        found.append(("key_format", flow_text(key)))
+    return tuple(found)
 
 
 def _schema(plan: TablePlan, source: SourceOptions, file: Path, bootstrap: str) -> tuple[str, str]:

@@ -28,7 +28,12 @@ def encode(schema: str, columns: Mapping[str, object]) -> bytes:
 
     Raises ValueError, in words, for a value that is not of its field's type.
     """
-    return _Encoder().value(json.loads(schema), columns, "", "the record")
+    return encode_value(schema, columns, "the record")
+
+
+def encode_value(schema: str, value: object, place: str) -> bytes:
+    """A value of a schema of any type (JSON); `place` is how messages call it. Raises as `encode` does."""
+    return _Encoder().value(json.loads(schema), value, "", place)
 
 
 class _Encoder:

@@ -58,6 +58,25 @@ def read_avro_schema(text: str) -> tuple[str, tuple[Column, ...]]:
     return json.dumps(schema, separators=(",", ":")), columns
 
 
+def read_avro_type(text: str) -> tuple[str, str, tuple[str, ...]]:
+    """A schema of any type, as that of a key may be: compact JSON, the type in Spark's DDL, and of a record the names
+    of its fields. Raises AvroSchemaError.
+    """
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise AvroSchemaError(f"is not JSON ({error})") from error
+    if not isinstance(schema, str | dict | list) or not schema:
+        raise AvroSchemaError("is no schema")
+    kind = _Types().type_of(schema, "", 0, ())
+    names: tuple[str, ...] = ()
+    if isinstance(schema, dict) and schema.get("type") in {"record", "error"}:
+        names = tuple(field["name"] for field in schema["fields"])
+        if len({name.lower() for name in names}) != len(names):
+            raise AvroSchemaError("has two fields whose names differ by case at most, which SQL cannot tell apart")
+    return json.dumps(schema, separators=(",", ":")), kind, names
+
+
 def without_defaults(schema: Any) -> Any:
     """The schema (of JSON) without the defaults of its fields. They say nothing of what was written by it, and Java
     refuses those that are not of their field's type, which registries take: null for a string.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.avro_encoding import encode
+from barnabas.pipelines.avro_encoding import encode, encode_value
 from barnabas.pipelines.definition import (
     KEY_COLUMN,
     OFFSET_COLUMN,
@@ -173,7 +173,9 @@ class RecordMaker:
         self._next[place] = offset + 1
         key: bytes | None = None
         if KEY_COLUMN in row:
-            key = _bytes(row[KEY_COLUMN], KEY_COLUMN, refuse)
+            key = _key(source, row[KEY_COLUMN], refuse)
+        elif source.read is ReadMode.TABLE and source.key_format is not None:
+            raise refuse(f"a row of {source.name} needs its {KEY_COLUMN}, of the type {source.key_format.type}")
         elif source.read is ReadMode.TABLE:
             key = f"row {self._count}".encode()
         return GivenRecord(source.name, key, value, partition, offset, _timestamp_ms(row, refuse))
@@ -205,6 +207,23 @@ def _reads_a_stream(pipeline: Pipeline, view: str) -> bool:
     if source is not None:
         return source.read is ReadMode.STREAM
     return step is not None and any(_reads_a_stream(pipeline, name) for name in step.reads)
+
+
+def _key(source: Source, given: object, refuse: Refuse) -> bytes | None:
+    """A record's key: text, or bytes; of a source whose keys have a format what it encodes."""
+    form = source.key_format
+    if form is None or given is None or isinstance(given, bytes):
+        return _bytes(given, KEY_COLUMN, refuse)
+    try:
+        if form.format is SourceFormat.AVRO:
+            content = encode_value(form.avro_schema, given, KEY_COLUMN)
+            return CONFLUENT_HEADER + content if form.framing is Framing.CONFLUENT else content
+        if not isinstance(given, Mapping):
+            raise refuse(f"{KEY_COLUMN} must be a block of keys: fields of {form.message}")
+        content = encode_message(form.descriptors, form.message, given)
+    except (ValueError, OverflowError, decimal.DecimalException) as error:
+        raise refuse(f"{KEY_COLUMN} cannot be written: {error}") from None
+    return framed(form.descriptors, form.message, content) if form.framing is Framing.CONFLUENT else content
 
 
 def _value(source: Source, columns: Mapping[str, object], refuse: Refuse) -> bytes:

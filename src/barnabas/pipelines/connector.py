@@ -16,6 +16,7 @@ from barnabas.pipelines.definition import (
     NamedJar,
     Pipeline,
     PipelineError,
+    Source,
     SourceFormat,
     TopicSink,
 )
@@ -138,8 +139,10 @@ def jar_sets_of(pipeline: Pipeline) -> tuple[JarSet, ...]:
 
 
 def _has_avro(pipeline: Pipeline) -> bool:
-    written = (sink.format for sink in pipeline.sinks if isinstance(sink, TopicSink))
-    return SourceFormat.AVRO in {*(source.format for source in pipeline.sources), *written}
+    written = (sink for sink in pipeline.sinks if isinstance(sink, TopicSink))
+    topics: tuple[Source | TopicSink, ...] = (*pipeline.sources, *written)
+    keys = (each.key_format.format for each in topics if each.key_format is not None)
+    return SourceFormat.AVRO in {*(each.format for each in topics), *keys}
 
 
 def jars_without_brokers(pipelines: Sequence[Pipeline], java: Java, say: Callable[[str], None]) -> tuple[Path, ...]:

@@ -8,7 +8,6 @@ the source leaves out the same records.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
@@ -18,7 +17,7 @@ from barnabas.client.client import Client
 from barnabas.client.errors import ClientError
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.pipelines.advice import views_behind
-from barnabas.pipelines.batch_offsets import BatchRange, batch_range
+from barnabas.pipelines.batch_offsets import batch_range
 from barnabas.pipelines.cluster_access import client_settings
 from barnabas.pipelines.definition import (
     OnError,
@@ -38,7 +37,7 @@ from barnabas.pipelines.letters import (
     TIMESTAMP_HEADER,
     TOPIC_HEADER,
 )
-from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions, refused_metric, with_document
+from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions, records_of_batch, refused_metric, with_document
 from barnabas.pipelines.spark_internals import observed_in_batch
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from barnabas.client.cluster import TopicInfo
 
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
-_EARLIEST: Final = -2
 _TIMEOUT_MS: Final = 30_000
 _SCHEMA_CHARACTERS_MAX: Final = 1_000
 _LOGGER = logging.getLogger("barnabas.pipelines.dead_letters")
@@ -113,26 +111,13 @@ class LetterWriter:
             is_counted = refused is not None and not place.is_read_twice
             if not place.ends or (is_counted and refused == 0):
                 continue
-            letters = letters_of(self._records(source, place), source, self._pipeline.name, f"{self._view}/{batch_id}")
+            records = records_of_batch(self._session, source, place, self._kafka, has_headers=True)
+            letters = letters_of(records, source, self._pipeline.name, f"{self._view}/{batch_id}")
             if not is_counted and letters.isEmpty():
                 continue
             self._make_topic(source)
             topic = self._pipeline.letters_topic
             letters.write.format("kafka").options(**self._kafka.writing, topic=topic).save()
-
-    def _records(self, source: Source, place: BatchRange) -> DataFrame:
-        partitions = sorted(place.ends)
-        starts = {str(number): place.starts.get(number, _EARLIEST) for number in partitions}
-        ends = {str(number): place.ends[number] for number in partitions}
-        options = {
-            **self._kafka.reading,
-            "assign": json.dumps({source.topic: partitions}),
-            "startingOffsets": json.dumps({source.topic: starts}),
-            "endingOffsets": json.dumps({source.topic: ends}),
-            "includeHeaders": "true",
-            "failOnDataLoss": "false" if source.allow_data_loss else "true",
-        }
-        return self._session.read.format("kafka").options(**options).load()
 
     def _make_topic(self, source: Source) -> None:
         if not self._has_topic:
@@ -151,6 +136,8 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
     not_text = F.lit("the value is not valid UTF-8")
     not_fitting = F.lit(reason_of(source))
     reason = not_fitting if is_binary else F.when(F.is_valid_utf8(F.col("value")), not_fitting).otherwise(not_text)
+    if decoding.key_fits is not None:
+        reason = F.when(decoding.key_fits, reason).otherwise(F.lit(reason_of_key(source)))
     if source.requires_key:
         reason = F.when(F.col("key").isNull(), F.lit("the record has no key")).otherwise(reason)
     ours = {
@@ -170,10 +157,18 @@ def letters_of(records: DataFrame, source: Source, pipeline: str, batch: str) ->
 
 def reason_of(source: Source) -> str:
     """Why a value of the source is none, in words: each letter has them, so that a long schema is cut short."""
-    schema = source.schema
-    if len(schema) > _SCHEMA_CHARACTERS_MAX:
-        schema = f"{schema[:_SCHEMA_CHARACTERS_MAX]} ..."
-    return f"the value is not {_FORMS[source.format]} of the schema {schema}"
+    return f"the value is not {_FORMS[source.format]} of the schema {_shortened(source.schema)}"
+
+
+def reason_of_key(source: Source) -> str:
+    """The same of a key that has a format."""
+    assert source.key_format is not None
+    form = "Avro" if source.key_format.format is SourceFormat.AVRO else "Protocol Buffers"
+    return f"the key is not {form} of the type {_shortened(source.key_format.type)}"
+
+
+def _shortened(schema: str) -> str:
+    return schema if len(schema) <= _SCHEMA_CHARACTERS_MAX else f"{schema[:_SCHEMA_CHARACTERS_MAX]} ..."
 
 
 def _header(name: str, value: Column) -> Column:

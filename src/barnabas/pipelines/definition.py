@@ -10,6 +10,7 @@ import enum
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from barnabas.pipelines.python_code import PythonCode
 from barnabas.pipelines.writer_schemas import RegisteredSchema, WriterSchemas
@@ -88,11 +89,13 @@ class SourceFormat(enum.Enum):
 
 
 class Framing(enum.Enum):
-    """What stands before a record in Avro."""
+    """What stands before a record in Avro or Protocol Buffers."""
 
     NONE = "none"
     CONFLUENT = "confluent"
-    """A zero byte, and four of the id that a schema registry has for the writer's schema, which is not looked at."""
+    """A zero byte, and four of the id that a schema registry has for the writer's schema; of Protocol Buffers also the
+    place of the message in its file.
+    """
 
 
 class Tombstones(enum.Enum):
@@ -102,6 +105,15 @@ class Tombstones(enum.Enum):
     """It is no row."""
     KEEP = "keep"
     """It is a row of nulls, with DELETED_COLUMN true."""
+
+
+class OtherMessages(enum.Enum):
+    """What becomes of a record that is another message of the schema that a registry's framing names."""
+
+    REFUSE = "refuse"
+    """It does not fit."""
+    DROP = "drop"
+    """It is no row."""
 
 
 class StartingPosition(enum.Enum):
@@ -149,6 +161,29 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyFormat:
+    """How keys of records are written, in Avro or Protocol Buffers; fields are those of Source and TopicSink.
+
+    `type` is what a key is for SQL, in Spark's DDL.
+    """
+
+    format: SourceFormat
+    type: str
+    line: int
+    framing: Framing = Framing.NONE
+    avro_schema: str = ""
+    descriptors: bytes = field(default=b"", repr=False)
+    message: str = ""
+    fields: tuple[str, ...] = ()
+    """Of a record or message: the names of its fields; none where a key is a single value."""
+    subject: str = ""
+    writers: WriterSchemas | None = field(default=None, repr=False, compare=False)
+    schema_id: int = -1
+    registered: RegisteredSchema | None = field(default=None, repr=False, compare=False)
+    is_key: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A topic as a view of the name `name`, with the columns of `schema` and RECORD_COLUMNS.
 
@@ -182,12 +217,23 @@ class Source:
     delimiter: str = ","
     """Of CSV."""
     subject: str = ""
-    """Of framed AVRO with a registry: what the schemas of its records are called there."""
+    """With framing and a registry: what the schemas of its records are called there."""
     writers: WriterSchemas | None = field(default=None, repr=False, compare=False)
     """The same: what is known of them. None where there is no registry."""
     descriptors: bytes = field(default=b"", repr=False)
     """Of PROTOBUF: a descriptor set, which has the message `message`."""
     message: str = ""
+    drops_others: bool = False
+    """Of framed PROTOBUF: whether a record of another message is no row; else it does not fit."""
+    key_format: KeyFormat | None = None
+    """How keys are written; None where they are text, or whatever they are."""
+    is_key: ClassVar[bool] = False
+
+    @property
+    def registered_parts(self) -> tuple[tuple[str, Source | KeyFormat], ...]:
+        """What of a record has schemas in a registry, its value and its key, by the names for `UNKNOWN_SCHEMA`."""
+        parts = ((self.name, self), (f"{self.name}.key", self.key_format))
+        return tuple((mark, part) for mark, part in parts if part is not None and part.writers is not None)
 
     @property
     def view_columns(self) -> tuple[str, ...]:
@@ -264,11 +310,19 @@ class TopicSink:
     registered: RegisteredSchema | None = field(default=None, repr=False, compare=False)
     delete: str | None = None
     delete_line: int = 0
+    key_format: KeyFormat | None = None
+    """How keys are written; None for a JSON object."""
+    is_key: ClassVar[bool] = False
 
     @property
     def target(self) -> str:
         """What people call it."""
         return f"topic {self.topic}"
+
+    @property
+    def encodings(self) -> tuple[TopicSink | KeyFormat, ...]:
+        """How values are written, and keys where they are no JSON."""
+        return (self,) if self.key_format is None else (self, self.key_format)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,10 @@ class DevSession:
             own.conf.set(name, value)
         view = pipeline.sources[0].name
         ask_registry(pipeline)
+        for source in pipeline.sources:
+            for _, part in source.registered_parts:
+                assert part.writers is not None
+                part.writers.is_careful = True  # what a subject does not have does not fit, and ends nothing here
         try:
             create_views(pipeline, own, lambda source: self._frame(own, source))
             found = []

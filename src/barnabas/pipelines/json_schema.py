@@ -19,6 +19,7 @@ from barnabas.pipelines.definition import (
     Delivery,
     Framing,
     OnError,
+    OtherMessages,
     ReadMode,
     SourceFormat,
     Tombstones,
@@ -71,7 +72,7 @@ def pipeline_schema() -> Schema:
             "additionalProperties": False,
         },
         "registry": _block(
-            "A schema registry: records in Avro with its framing may have any of its schemas.",
+            "A schema registry: records with its framing may have any of its schemas.",
             schema_registry.REGISTRY_KEYS,
             {
                 "url": _text("http://HOST:PORT or https://HOST:PORT."),
@@ -141,11 +142,13 @@ def cases_schema() -> Schema:
     }
 
 
+_KEY_FORMATS: Final = (SourceFormat.AVRO, SourceFormat.PROTOBUF)
 _JDBC: Final = re.compile("jdbc:.+")
 _SECRET: Final = re.compile(r".*[$][{](env|file):.*")
 _PIPELINE_REQUIRED: Final = ("name", "sources", "sinks")
+_SCALARS: Final = ("string", "number", "boolean")
 _OF_RECORDS: Final = (
-    ("_key", "The record's key, as text.", ["string", "null"]),
+    ("_key", "The record's key, as text; of keys with a format its value.", [*_SCALARS, "object", "null"]),
     ("_value", "The record's value as it is, in place of columns; null is a tombstone.", ["string", "null"]),
     ("_partition", "0 if left out.", "integer"),
     ("_offset", "The next of the partition if left out.", "integer"),
@@ -161,8 +164,10 @@ def _source() -> Schema:
         "schema": _text("Columns as Spark's DDL: name TYPE, name TYPE."),
         "schema_file": _text("The file of the schema, relative to this one: of Avro, Protobuf, or columns in DDL."),
         "message": _text("Of Protobuf: the full name of the message."),
-        "framing": _choice("What stands before a record in Avro.", Framing),
-        "subject": _text("Of framed Avro with a registry: the subject of its schemas; TOPIC-value if left out."),
+        "framing": _choice("What stands before a record in Avro or Protobuf.", Framing),
+        "subject": _text("Of framed records with a registry: the subject of their schemas; TOPIC-value if left out."),
+        "other_messages": _choice("Of framed Protobuf: what becomes of a record of another message.", OtherMessages),
+        "key_format": _key_format(is_written=False),
         "delimiter": _text("Of CSV: what stands between two fields; a comma if left out."),
         "tombstones": _choice(
             "What becomes of a record without a value: no row, or one with _deleted true.", Tombstones
@@ -191,6 +196,22 @@ def _source() -> Schema:
     raw = {"properties": {"format": {"enum": [SourceFormat.RAW.value]}}, "required": ["format"]}
     columns = {"required": ["schema_file"], "not": {"required": ["schema"]}}
     return {**source, "anyOf": [{"required": ["schema"]}, columns, written, messages, raw]}
+
+
+def _key_format(*, is_written: bool) -> Schema:
+    keys = {
+        "format": {"description": "How keys are written.", "enum": [each.value for each in _KEY_FORMATS]},
+        "schema_file": _text("The file of the key's schema, relative to this one."),
+        "message": _text("Of Protobuf: the full name of the message."),
+        "framing": _choice("What stands before a key.", Framing),
+        "subject": _text("Of framed keys with a registry: the subject of their schemas; TOPIC-key if left out."),
+        "schema_id": {"description": "With framing: the id of the schema.", "type": "integer", "minimum": 0},
+    }
+    names = source_reading.KEY_FORMAT_KEYS if is_written else source_reading.KEY_FORMAT_KEYS[:-1]
+    about = (
+        "How keys of records are written; as JSON if left out." if is_written else "How keys are written, not as text."
+    )
+    return _block(about, names, keys, ("format", "schema_file"))
 
 
 def _step() -> Schema:
@@ -227,8 +248,9 @@ def _sink() -> Schema:
         "schema_file": _text("Of Avro and Protobuf: the schema of what is written, relative to this file."),
         "message": _text("Of Protobuf: the full name of the message."),
         "framing": _choice("What stands before a record in Avro or Protobuf.", Framing),
-        "subject": _text("Of framed Avro with a registry: where the schema is registered; TOPIC-value if left out."),
+        "subject": _text("Of framed records with a registry: where the schema is registered; TOPIC-value if left out."),
         "schema_id": {"description": "With framing: the id of the schema.", "type": "integer", "minimum": 0},
+        "key_format": _key_format(is_written=True),
         "jdbc": _text("The address of a database, jdbc:...; its driver's jar is named under jars.", _JDBC),
         "table": _text("The table of the database, perhaps with its schema.", sink_reading.DATABASE_TABLE),
         "user": _text("Who logs in at the database."),

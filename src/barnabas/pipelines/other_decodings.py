@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import operator
-import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from barnabas.pipelines.avro_schema import without_defaults
-from barnabas.pipelines.definition import Framing, Source, SourceFormat
-from barnabas.pipelines.protobuf_decoding import protobuf_decoding
+from barnabas.pipelines.definition import KEY_COLUMN, Source, SourceFormat
 from barnabas.pipelines.record_decoding import (
     DATE_FORM,
     LOCAL_TIME_FORM,
@@ -19,15 +15,11 @@ from barnabas.pipelines.record_decoding import (
     Decoding,
     json_decoding,
 )
-from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
+from barnabas.pipelines.registered_decodings import read_part
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
-
-_MARK_BYTES: Final = 16
-_CONFLUENT_HEADER_BYTES: Final = 5
-"""A zero, and the id of the schema in four bytes."""
 
 _WHOLE_NUMBER: Final = r"^[-+]?[0-9]+$"
 _NUMBER: Final = r"^[-+]?(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)(?:[eE][-+]?[0-9]{1,4})?$"
@@ -45,10 +37,8 @@ def decoding_of(source: Source, document: str, raw: str) -> Decoding:
     from pyspark.sql.types import StructType
 
     schema = StructType.fromDDL(source.schema)
-    if source.format is SourceFormat.AVRO:
-        return _avro_decoding(source, schema, document)
-    if source.format is SourceFormat.PROTOBUF:
-        return protobuf_decoding(source, schema, document)
+    if source.format in (SourceFormat.AVRO, SourceFormat.PROTOBUF):
+        return _registered_decoding(source, schema, document)
     if source.format is SourceFormat.CSV:
         return _csv_decoding(source, schema, document)
     if source.format is SourceFormat.RAW:
@@ -56,46 +46,26 @@ def decoding_of(source: Source, document: str, raw: str) -> Decoding:
     return json_decoding(schema, document, raw)
 
 
-def _avro_decoding(source: Source, schema: StructType, document: str) -> Decoding:
-    """Spark's `from_avro` reads one value and does not look behind it. So the value is read as the first field of a
-    record whose second one is a mark that nobody can guess: bytes that are missing or left over are in its place.
-    """
+def key_decoding(source: Source, document: str) -> Decoding | None:
+    """How keys become the column of the key, which is what `columns` has; None where they are text."""
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.avro.functions import from_avro
+    from pyspark.sql.types import StructType
 
-    secret = secrets.token_bytes(_MARK_BYTES)
-    name = f"barnabas_{secret.hex()}"
-    mark = {"type": "fixed", "name": f"{name}_mark", "size": _MARK_BYTES}
-    fields = [{"name": "value", "type": json.loads(source.avro_schema)}, {"name": "mark", "type": mark}]
-    wrapped = json.dumps({"type": "record", "name": name, "fields": fields})
-    whole = F.col("value")
-    value = F.col("value")
-    conditions: list[Column] = []
-    if source.framing is Framing.CONFLUENT:
-        header = F.lit(_CONFLUENT_HEADER_BYTES)
-        conditions = [F.length(value) >= header, F.substring(value, 1, 1) == F.lit(b"\0")]
-        value = F.substring(value, _CONFLUENT_HEADER_BYTES + 1, 2**31 - 1)
-    value = F.concat(value, F.lit(secret))
-    made = from_avro(value, wrapped, {"mode": "PERMISSIVE"})
-    if source.writers is not None and source.writers.was_asked:
-        # What has no header, and what the registry does not know, is nothing; what is not known yet ends the query.
-        schema_id = F.conv(F.hex(F.substring(whole, 2, 4)), 16, 10).cast("bigint")
-        chosen = F.when(~conditions[0] | ~conditions[1], F.lit(None))
-        for number, writer in source.writers.by_id.items():
-            if writer is None:
-                chosen = chosen.when(schema_id == number, F.lit(None))
-                continue
-            of_value = {**fields[0], "type": without_defaults(json.loads(writer))}
-            written = json.dumps({"type": "record", "name": name, "fields": [of_value, fields[1]]})
-            read = from_avro(value, written, {"mode": "PERMISSIVE", "avroSchema": wrapped})
-            chosen = chosen.when(schema_id == number, read)
-        unknown = F.concat(F.lit(f"{UNKNOWN_SCHEMA}{source.name}:"), schema_id.cast("string"))
-        made = chosen.otherwise(F.raise_error(unknown))
-    made = made.alias(document)
-    conditions.append(F.col(f"{document}.mark") == F.lit(secret))
-    inner = F.col(f"{document}.value")
-    columns = {field.name: inner.getField(field.name).cast(field.dataType) for field in schema.fields}
-    return Decoding((made,), F.coalesce(functools.reduce(operator.and_, conditions), F.lit(False)), columns)
+    if source.key_format is None:
+        return None
+    kind = StructType.fromDDL(f"`{KEY_COLUMN}` {source.key_format.type}").fields[0].dataType
+    part = read_part(source.key_format, f"{source.name}.key", F.col("key"), kind, document)
+    fits = F.col("key").isNull() | part.fits
+    return Decoding((part.made,), fits, {KEY_COLUMN: F.when(F.col("key").isNotNull(), part.value.cast(kind))})
+
+
+def _registered_decoding(source: Source, schema: StructType, document: str) -> Decoding:
+    """Of a value in Avro or Protocol Buffers."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    part = read_part(source, source.name, F.col("value"), schema, document)
+    columns = {field.name: part.value.getField(field.name).cast(field.dataType) for field in schema.fields}
+    return Decoding((part.made,), part.fits, columns, part.drops)
 
 
 def _csv_decoding(source: Source, schema: StructType, document: str) -> Decoding:

@@ -430,22 +430,23 @@ class QuerySender:
             if whole.largest_bytes > _RECORD_BYTES_MAX:
                 raise RecordTooLargeError(f"a record of {whole.largest_bytes} bytes is larger than any that is written")
             for chosen, those in places.items():
-                await self._send_records(producer, part.topic, whole, those, chosen, column)
+                await self._send_records(producer, part, whole, those, chosen, column)
             if self._batch_bytes == 1:
                 await producer.flush()  # a batch for each record takes far more memory than its bytes
 
     async def _send_records(
         self,
         producer: TransactionalProducer,
-        topic: str,
+        part: StagedRecords,
         whole: ValueColumn,
         those: Sequence[int],
         partition: int | None,
         column: tuple[Sequence[bytes] | None, Sequence[bytes]],
     ) -> None:
-        """Sends those of a column that are for one partition, in order; an empty one is a record without a value."""
-        keys, values = column
-        if keys is None or b"" not in values:
+        """Sends those of a column that are for one partition, in order; an empty line is a record without a value."""
+        topic, (keys, values) = part.topic, column
+        # A message of Protocol Buffers may have no bytes, and is a value.
+        if keys is None or part.is_encoded or b"" not in values:
             await producer.send_column(topic, whole.of(those), _Fate(), partition)
             return
         for is_deletion, alike in itertools.groupby(those, key=lambda place: not values[place]):

@@ -1,37 +1,54 @@
-"""Records in Protocol Buffers, decoded in Spark's Python workers by the descriptor set of the source."""
+"""Records in Protocol Buffers, read in Spark's Python workers by the descriptor set of the source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-from barnabas.pipelines.definition import Framing, Source
-from barnabas.pipelines.protobuf_messages import message_indexes, reader_of
-from barnabas.pipelines.record_decoding import Decoding
-from barnabas.pipelines.spark_schema import quoted_name
+from barnabas.pipelines.definition import Framing
+from barnabas.pipelines.protobuf_messages import columns_of_message, message_indexes, reader_of
+from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
+OTHER: Final = "_barnabas_other"
+"""The field behind a message's that is true for a record of another message, of a source that leaves those out."""
+DEPTH_MAX: Final = 100
+"""How deep a message may be in others."""
 _HEADER_BYTES: Final = 5
 _VARINT_BYTES_MAX: Final = 5
+Places = frozenset[tuple[int, ...]]
 
 
-def protobuf_decoding(source: Source, schema: StructType, document: str) -> Decoding:
-    """Each value is read once: Spark may not repeat what it is told is not determined."""
-    from pyspark.sql import functions as F  # noqa: N812
+@dataclass(frozen=True, slots=True)
+class KnownPlaces:
+    """Where the message is in the schemas of a registry, by their ids; empty where one does not have it.
 
-    read = value_reader(source.descriptors, source.message, source.framing)
-    made = F.udf(read, schema).asNondeterministic()(F.col("value")).alias(document)
-    columns = {name: F.col(f"{document}.{quoted_name(name)}") for name in schema.fieldNames()}
-    return Decoding((made,), F.col(document).isNotNull(), columns)
+    A value with another id is none where this `is_careful`, and else an error, which names it behind `mark`.
+    """
+
+    mark: str
+    by_id: Mapping[int, Places]
+    is_careful: bool
+
+
+class UnknownSchemaError(Exception):
+    """A record has a schema that the query does not know."""
 
 
 def value_reader(
-    descriptors: bytes, message: str, framing: Framing
+    descriptors: bytes,
+    message: str,
+    framing: Framing,
+    known: KnownPlaces | None = None,
+    *,
+    tells_others: bool = False,
 ) -> Callable[[bytes | bytearray | None], tuple[Any, ...] | None]:
-    """Reads the value of a record; None for one that is no message, or, framed, one of another type."""
-    wanted = list(message_indexes(descriptors, message))
+    """Reads the value of a record; None for one that is no message, or, framed, one of another type.
+
+    With `tells_others` a row has OTHER behind its columns, and a message of another type is a row of nulls.
+    """
+    places = frozenset(message_indexes(descriptors, message, counts_maps=each) for each in (False, True))
+    width = len(columns_of_message(descriptors, message))
     kept: list[Callable[[bytes], tuple[Any, ...] | None]] = []
 
     def read(value: bytes | bytearray | None) -> tuple[Any, ...] | None:
@@ -43,42 +60,49 @@ def value_reader(
         content = bytes(value)
         if framing is Framing.CONFLUENT:
             found = framed_content(content)
-            if found is None or found[0] != wanted:
+            if found is None:
                 return None
-            content = found[1]
-        return kept[0](content)
+            schema_id, place, content = found
+            wanted = places if known is None else known.by_id.get(schema_id)
+            if wanted is None:
+                if known is None or known.is_careful:
+                    return None
+                raise UnknownSchemaError(f"{UNKNOWN_SCHEMA}{known.mark}:{schema_id}")
+            if tuple(place) not in wanted:
+                return (*(None for _ in range(width)), True) if tells_others else None
+        row = kept[0](content)
+        return row if row is None or not tells_others else (*row, False)
 
     return read
 
 
-def framed_content(value: bytes) -> tuple[list[int], bytes] | None:
-    """Of a value in a registry's framing the place of the message in its file, and its bytes: behind a zero and the
-    four of an id there are a count and as many indexes, where a single zero stands for the first message.
+def framed_content(value: bytes) -> tuple[int, list[int], bytes] | None:
+    """Of a value in a registry's framing the id of its schema, the place of the message in its file, and its bytes:
+    behind a zero and the four of the id there are a count and as many indexes, in zigzag, where a single zero stands
+    for the first message.
     """
     if len(value) <= _HEADER_BYTES or value[0]:
         return None
-    place, numbers = _HEADER_BYTES, []
-    count = None
-    while count is None or len(numbers) < count:
+    schema_id = int.from_bytes(value[1:_HEADER_BYTES], "big")
+    count, place = _zigzag(value, _HEADER_BYTES)
+    if count == 0:
+        return schema_id, [0], value[place:]
+    if count is None or not 0 < count <= DEPTH_MAX:
+        return None
+    numbers = []
+    for _ in range(count):
         number, place = _zigzag(value, place)
         if number is None or number < 0:
             return None
-        if count is None:
-            count = number
-            if count == 0:
-                return [0], value[place:]
-            if count > len(value):
-                return None
-        else:
-            numbers.append(number)
-    return numbers, value[place:]
+        numbers.append(number)
+    return schema_id, numbers, value[place:]
 
 
-def framed(descriptors: bytes, message: str, content: bytes) -> bytes:
-    """The same with a registry's framing, of an id 0."""
+def framed(descriptors: bytes, message: str, content: bytes, schema_id: int = 0) -> bytes:
+    """The same with a registry's framing, by the places of the descriptor."""
     indexes = message_indexes(descriptors, message)
     path = b"\0" if indexes == (0,) else b"".join(_whole(2 * number) for number in (len(indexes), *indexes))
-    return bytes(_HEADER_BYTES) + path + content
+    return b"\0" + schema_id.to_bytes(4, "big") + path + content
 
 
 def _whole(number: int) -> bytes:

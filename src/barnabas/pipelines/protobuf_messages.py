@@ -6,10 +6,12 @@ A field that can be absent (`optional`, a message, one of a `oneof`) is null the
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas.pipelines.definition import Column
@@ -32,6 +34,7 @@ _TYPES: Final = {
     "BYTES": "BINARY",
     "ENUM": "STRING",
 }
+_KNOWN_FILES: Final = ("google/protobuf/", "google/type/", "confluent/")
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _WRAPPERS: Final = frozenset(
     f"google.protobuf.{kind}Value"
@@ -59,15 +62,52 @@ def columns_of_message(descriptors: bytes, message: str) -> tuple[Column, ...]:
     return columns
 
 
-def message_indexes(descriptors: bytes, message: str) -> tuple[int, ...]:
-    """Where the message stands in its file, from the outermost to itself: as a registry's framing has it."""
+def message_indexes(descriptors: bytes, message: str, *, counts_maps: bool = True) -> tuple[int, ...]:
+    """Where the message stands in its file, from the outermost to itself: as a registry's framing has it.
+
+    protoc makes a message of each map, which counts for those who have a descriptor; it does not for Confluent's client
+    in Java where the registry has the text as people write it (`counts_maps`).
+    """
     descriptor, found = _descriptor(descriptors, message), []
     while descriptor is not None:
         outer = descriptor.containing_type
         siblings = outer.nested_types if outer is not None else descriptor.file.message_types_by_name.values()
-        found.append([each.full_name for each in siblings].index(descriptor.full_name))
+        counted = (each for each in siblings if counts_maps or not each.GetOptions().map_entry)
+        found.append([each.full_name for each in counted].index(descriptor.full_name))
         descriptor = outer
     return tuple(reversed(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ProtoFile:
+    """A file as a registry takes it: its name, its descriptor in base64, and the names of those that it imports,
+    without those that every registry has.
+    """
+
+    name: str
+    schema: str
+    imports: tuple[str, ...]
+
+
+def files_to_register(descriptors: bytes, message: str) -> tuple[ProtoFile, ...]:
+    """The file of the message, at the end, and before it those that it imports, each behind what it imports itself.
+
+    A descriptor set has no circle of imports: Google's package refuses it.
+    """
+    found: dict[str, ProtoFile] = {}
+    left = [(_descriptor(descriptors, message).file, False)]
+    while left:
+        file, is_done = left.pop()
+        if file.name in found:
+            continue
+        inner = [each for each in file.dependencies if not each.name.startswith(_KNOWN_FILES)]
+        if is_done:
+            content = base64.b64encode(file.serialized_pb).decode()
+            found[file.name] = ProtoFile(file.name, content, tuple(each.name for each in inner))
+        else:
+            left.append((file, True))
+            left += [(each, False) for each in inner]
+    return tuple(found.values())
 
 
 def reader_of(descriptors: bytes, message: str) -> Callable[[bytes], tuple[Any, ...] | None]:

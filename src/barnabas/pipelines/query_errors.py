@@ -10,7 +10,7 @@ from typing import Any
 
 from barnabas.pipelines.definition import KeyedSink, Pipeline, SourceFormat
 from barnabas.pipelines.lake_rows import TWO_ROWS
-from barnabas.pipelines.sources import BAD_RECORD, ROW_BYTES_MAX
+from barnabas.pipelines.sources import BAD_KEY, BAD_RECORD, ROW_BYTES_MAX
 
 _REASON_CHARACTERS_MAX = 400
 _DATA_LOSS = "KAFKA_DATA_LOSS"
@@ -178,6 +178,12 @@ def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
             f"a record without a key cannot be a row of a table: {place}, value {value}; read the topic as a stream, "
             "or have its records written with keys",
             None if source is None else source.line,
+        )
+    if record.get("fault") == BAD_KEY and source is not None and source.key_format is not None:
+        return QueryFailure(
+            f"the key of a record is not {_FORMS[source.key_format.format]} of the type {source.key_format.type}: "
+            f"{place}, value {value}; correct the schema of `key_format` and run it again, or delete the record",
+            source.key_format.line,
         )
     return QueryFailure(
         f"a record is not {form} of the source's schema: {place}, value {value}; correct the schema (a STRING takes "

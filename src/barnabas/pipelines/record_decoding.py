@@ -50,6 +50,8 @@ class Decoding:
     prepared: tuple[Column, ...]
     fits: Column
     columns: Mapping[str, Column]
+    drops: Column | None = None
+    """Whether a record is no row; it is looked at before all else."""
 
 
 def json_decoding(schema: StructType, document: str, raw: str) -> Decoding:

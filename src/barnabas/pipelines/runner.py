@@ -45,7 +45,8 @@ from barnabas.pipelines.progress import (
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
 from barnabas.pipelines.running_query import RunningQuery
-from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
+from barnabas.pipelines.schema_learning import SchemaLearner
+from barnabas.pipelines.schema_registry import ask_registry, register_schemas
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.shared_files import refuse_unshared_files
 from barnabas.pipelines.sinks import BatchWriter, held_tables, settings_of, writers_of
@@ -276,14 +277,14 @@ class PipelineRun:
         self._state_id = state.check_definition(pipeline)[0] or ""
         self._starts = starts_of(options.offsets)
         self._kafka = KafkaOptions(options.bootstrap_servers, options.access)
+        self._schemas = SchemaLearner(pipeline, self._kafka, state, session)
         self._queries: dict[str, RunningQuery] = {}
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._warnings: list[str] = []
-        self._done = Totals()
+        self._done, self._look_at = Totals(), 0.0
         self._stop_at: float | None = None
-        self._look_at = 0.0
 
     def prepare(self) -> None:
         """Makes the views and has Spark check them, then reads the tables. Nothing is written.
@@ -312,7 +313,6 @@ class PipelineRun:
             )
             self._tables.begin(view, self._state.name_of(view), self._state.batches_done(view))
             self._queries[view].offsets = self._state.finished_offsets(view)
-            self._queries[view].bounded = self._queries[view].writer.bounded
 
     def _batch_writer(self, query: Query) -> BatchWriter:
         view = query.from_view
@@ -321,9 +321,12 @@ class PipelineRun:
             writer.recover(rows_to_write(self._pipeline, self._session, query), self._state, self._state_id)
         ends = self._options.offsets.ends if self._options.offsets is not None else {}
         bounded = BoundedBatches(self._state.checkpoint(view), ends) if ends else None
-        admit = partial(self._tables.admit, view)
-        letters = self._letter_writer(view)
+        admit, letters = partial(self._admit, view), self._letter_writer(view)
         return BatchWriter(query, writers, self._state, self._stop, letters, bounded, admit, self._notes.put)
+
+    def _admit(self, view: str, batch_id: int) -> None:
+        self._schemas.look(view, batch_id)
+        self._tables.admit(view, batch_id)
 
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:
@@ -368,6 +371,7 @@ class PipelineRun:
 
     def _frame_of(self, view: str, source: Source) -> DataFrame:
         """The frame of a source for the query of a view."""
+        self._schemas.makes_view(source)
         if source.read is ReadMode.STREAM:
             return stream_frame(self._session, source, self._kafka, self._starts.get(source.topic))
         return self._tables.frame(view, source)
@@ -398,6 +402,7 @@ class PipelineRun:
         else:
             writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms or 0} milliseconds")
         running.writer.error = None
+        self._schemas.starts(view)
         running.handle = writer.start()
 
     def _turn(self, group: GroupOffsets) -> None:
@@ -424,8 +429,7 @@ class PipelineRun:
             return
         progress = progress.having_lost(self._lost(event))
         running.last_batch_id = progress.batch_id
-        self._done = self._done.plus(progress.alone)
-        running.totals = progress.totals
+        running.totals, self._done = progress.totals, self._done.plus(progress.alone)
         running.offsets, running.lag = progress.offsets, progress.lag
         running.works()
         self._state.add_progress(progress.to_json())
@@ -517,7 +521,7 @@ class PipelineRun:
     def _failure_unless_mended(self, running: RunningQuery, text: str) -> QueryFailure | None:
         """Why a query has failed; None where it needs newer tables, or a schema, and has them now."""
         if not isinstance(running.writer.error, TablesMoved):
-            is_mended = learn_unknown(self._pipeline, f"{text}\n{running.writer.error or ''}")
+            is_mended = self._schemas.has_learned(running.query.from_view, text, running.writer.error)
             return None if is_mended else self._failure(running, text)
         try:
             self._tables.move(running.query.from_view)

@@ -1,7 +1,7 @@
 """A schema registry with the API of Confluent's: the schemas that records were written with, by the id before each.
 
 GET /subjects/SUBJECT/versions, /subjects/SUBJECT/versions/N and /schemas/ids/ID, which never changes what it says; so
-each id is asked for once in a run.
+each id is asked for once in a run. POST /subjects/SUBJECT/versions for what is written.
 """
 
 from __future__ import annotations
@@ -17,24 +17,36 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema
-from barnabas.pipelines.definition import Pipeline, PipelineUnreachableError, Registry, TopicSink
+from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema, read_avro_type
+from barnabas.pipelines.definition import (
+    KeyFormat,
+    Pipeline,
+    PipelineUnreachableError,
+    Registry,
+    Source,
+    SourceFormat,
+    TopicSink,
+)
 from barnabas.pipelines.file_secrets import has_reference, resolved
-from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
+from barnabas.pipelines.proto_outline import ProtoOutlineError, places_of
+from barnabas.pipelines.protobuf_messages import ProtoFile, files_to_register
+from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA, WriterSchemas
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from barnabas.pipelines.yaml_positions import Section
 
 REGISTRY_KEYS: Final = ("url", "username", "password")
 SCHEMAS_MAX: Final = 1_000
-"""How many schemas a source may have, of all its versions."""
+"""How many schemas the values, or the keys, of a source may have, of all their versions."""
 ANSWER_SECONDS_MAX: Final = 10.0
 _ATTEMPTS_MAX: Final = 3
 _REASON_BYTES_MAX: Final = 64 * 1024
 _PAUSE_SECONDS: Final = 0.5
 _PART_BYTES: Final = 64 * 1024
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_UNKNOWN: Final = re.compile(re.escape(UNKNOWN_SCHEMA) + r"([A-Za-z0-9_]+):(\d+)")
+_UNKNOWN: Final = re.compile(re.escape(UNKNOWN_SCHEMA) + r"([A-Za-z0-9_]+)([.]key)?:(\d+)")
 _SENT: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 
@@ -61,23 +73,23 @@ def ask_registry(pipeline: Pipeline) -> None:
     Raises PipelineUnreachableError, and PipelineError where the registry refuses.
     """
     for source in pipeline.sources:
-        if source.writers is None:
-            continue
-        subject = urllib.parse.quote(source.subject, safe="")
-        versions = _get(pipeline, f"/subjects/{subject}/versions") or []
-        if not isinstance(versions, list) or not all(map(_is_number, versions)) or len(versions) > SCHEMAS_MAX:
-            raise _refused(
-                pipeline,
-                f"has more than {SCHEMAS_MAX} versions of {source.subject}, or none that are a list of numbers",
-            )
-        for version in versions:
-            content = _get(pipeline, f"/subjects/{subject}/versions/{version}")
-            if content is None:
-                continue
-            if not isinstance(content, dict) or not _is_number(content.get("id")):
-                raise _refused(pipeline, f"gives version {version} of {source.subject} no id")
-            source.writers.by_id[content["id"]] = _schema_in(content)
-        source.writers.was_asked = True
+        for _, part in source.registered_parts:
+            assert part.writers is not None
+            subject = urllib.parse.quote(part.subject, safe="")
+            versions = _get(pipeline, f"/subjects/{subject}/versions") or []
+            if not isinstance(versions, list) or not all(map(_is_number, versions)) or len(versions) > SCHEMAS_MAX:
+                raise _refused(
+                    pipeline,
+                    f"has more than {SCHEMAS_MAX} versions of {part.subject}, or none that are a list of numbers",
+                )
+            for version in versions:
+                content = _get(pipeline, f"/subjects/{subject}/versions/{version}")
+                if content is None:
+                    continue
+                if not isinstance(content, dict) or not _is_number(content.get("id")):
+                    raise _refused(pipeline, f"gives version {version} of {part.subject} no id")
+                _take(part.writers, content["id"], _schema_in(content, part))
+            part.writers.was_asked = True
 
 
 def register_schemas(pipeline: Pipeline) -> None:
@@ -86,43 +98,116 @@ def register_schemas(pipeline: Pipeline) -> None:
     Raises as `ask_registry` does.
     """
     for sink in pipeline.sinks:
-        if isinstance(sink, TopicSink) and sink.registered is not None and sink.registered.schema_id < 0:
-            subject = urllib.parse.quote(sink.subject, safe="")
-            answer = _get(pipeline, f"/subjects/{subject}/versions", {"schema": sink.avro_schema})
-            if not isinstance(answer, dict) or not _is_number(answer.get("id")):
-                raise _refused(pipeline, f"gives the schema of {sink.subject} no id")
-            sink.registered.schema_id = answer["id"]
+        for part in sink.encodings if isinstance(sink, TopicSink) else ():
+            if part.registered is None or part.registered.schema_id >= 0:
+                continue
+            if part.format is SourceFormat.PROTOBUF:
+                files = files_to_register(part.descriptors, part.message)
+                versions: dict[str, int] = {}
+                for file in files[:-1]:
+                    versions[file.name] = _registered_file(pipeline, file, versions)
+                content = _of_file(files[-1], versions, pipeline)
+            else:
+                content = {"schema": part.avro_schema}
+            part.registered.schema_id = _registered_id(pipeline, part.subject, content)
 
 
 def learn_unknown(pipeline: Pipeline, failure: str) -> bool:
-    """Where a query has failed by a schema that it did not know: asks for that, and says that it did.
+    """Where Spark has failed by a schema that it did not know: asks for that one, and says that it did.
 
     Raises as `ask_registry` does.
     """
-    found = _UNKNOWN.search(failure)
-    source = None if found is None else pipeline.source(found[1])
-    if found is None or source is None or source.writers is None:
+    named = unknown_in(pipeline, failure)
+    if named is None:
         return False
-    schema_id = int(found[2])
-    if schema_id not in source.writers.by_id:
-        if len(source.writers.by_id) >= SCHEMAS_MAX:
-            raise _refused(pipeline, f"was asked for more than {SCHEMAS_MAX} schemas of {source.subject}")
-        content = _get(pipeline, f"/schemas/ids/{schema_id}")
-        source.writers.by_id[schema_id] = _schema_in(content) if isinstance(content, dict) else None
+    _, _, part, schema_id = named
+    if not learn_id(pipeline, part, schema_id):
+        assert part.writers is not None
+        part.writers.is_careful = True
     return True
 
 
-def _schema_in(content: dict[str, Any]) -> str | None:
-    """The schema of an answer, if it is one of a record in Avro that stands on its own."""
-    if content.get("schemaType", "AVRO") != "AVRO" or content.get("references"):
+def unknown_in(pipeline: Pipeline, failure: str) -> tuple[Source, str, Source | KeyFormat, int] | None:
+    """The schema that a failure names: its source, which part of its records by name, and the id; None where it has
+    another reason.
+    """
+    found = _UNKNOWN.search(failure)
+    source = None if found is None else pipeline.source(found[1])
+    if found is None or source is None:
         return None
+    mark = f"{source.name}{found[2] or ''}"
+    part = dict(source.registered_parts).get(mark)
+    return None if part is None else (source, mark, part, int(found[3]))
+
+
+def learn_id(pipeline: Pipeline, part: Source | KeyFormat, schema_id: int) -> bool:
+    """Asks for a schema, unless that was done; whether records with its id can be read. Raises as `ask_registry` does,
+    and PipelineError for too many schemas.
+    """
+    writers = part.writers
+    assert writers is not None
+    if not writers.is_settled(schema_id):
+        content = _get(pipeline, f"/schemas/ids/{schema_id}")
+        schema = _schema_in(content, part) if isinstance(content, dict) else None
+        if schema is not None and len(writers.by_id) >= SCHEMAS_MAX:
+            raise _refused(pipeline, f"has more than {SCHEMAS_MAX} schemas of the records of {part.subject}")
+        _take(writers, schema_id, schema)
+    return schema_id in writers.by_id
+
+
+def _take(writers: WriterSchemas, schema_id: int, schema: str | None) -> None:
+    if schema is None:
+        writers.refuse(schema_id)
+    else:
+        writers.by_id[schema_id] = schema
+
+
+def _schema_in(content: dict[str, Any], part: Source | KeyFormat) -> str | None:
+    """The schema of an answer, as WriterSchemas keeps it, if it is one of the format, and of Avro stands on its own."""
+    text = str(content.get("schema", ""))
+    kind = content.get("schemaType", "AVRO")
     try:
-        return read_avro_schema(str(content.get("schema", "")))[0]
-    except AvroSchemaError:
+        if part.format is SourceFormat.PROTOBUF:
+            # What it imports has no part in which of its messages a record is.
+            return places_of(text, part.message) if kind == "PROTOBUF" else None
+        if kind != "AVRO" or content.get("references"):
+            return None
+        return read_avro_type(text)[0] if part.is_key else read_avro_schema(text)[0]
+    except (AvroSchemaError, ProtoOutlineError):
         return None
 
 
-def _get(pipeline: Pipeline, path: str, given: dict[str, str] | None = None) -> Any:
+def _registered_id(pipeline: Pipeline, subject: str, content: dict[str, Any]) -> int:
+    answer = _get(pipeline, f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", content)
+    if not isinstance(answer, dict) or not _is_number(answer.get("id")):
+        raise _refused(pipeline, f"gives the schema of {subject} no id")
+    return int(answer["id"])
+
+
+def _of_file(file: ProtoFile, versions: Mapping[str, int], pipeline: Pipeline) -> dict[str, Any]:
+    """A file of Protocol Buffers as a registry takes it; those that it imports are there, in these versions."""
+    missing = [name for name in file.imports if name not in versions]
+    if missing:
+        raise _refused(pipeline, f"was not given {missing[0]}, which {file.name} imports")
+    references = [{"name": name, "subject": name, "version": versions[name]} for name in file.imports]
+    return {
+        "schemaType": "PROTOBUF",
+        "schema": file.schema,
+        **({"references": references} if references else {}),
+    }
+
+
+def _registered_file(pipeline: Pipeline, file: ProtoFile, versions: Mapping[str, int]) -> int:
+    """Registers a file that others import, under its name; its version there."""
+    content = _of_file(file, versions, pipeline)
+    _registered_id(pipeline, file.name, content)
+    answer = _get(pipeline, f"/subjects/{urllib.parse.quote(file.name, safe='')}", content)
+    if not isinstance(answer, dict) or not _is_number(answer.get("version")):
+        raise _refused(pipeline, f"gives the schema of {file.name} no version")
+    return int(answer["version"])
+
+
+def _get(pipeline: Pipeline, path: str, given: dict[str, Any] | None = None) -> Any:
     """What the registry says, to what it is given; None for what it does not have."""
     registry = pipeline.registry
     data = None if given is None else json.dumps(given).encode()

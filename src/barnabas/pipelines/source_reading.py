@@ -8,14 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema
+from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema, read_avro_type
 from barnabas.pipelines.definition import (
     DELETED_COLUMN,
     MAX_RECORDS_PER_BATCH_DEFAULT,
     RECORD_COLUMNS,
     Column,
     Framing,
+    KeyFormat,
     OnError,
+    OtherMessages,
+    PipelineError,
     ReadMode,
     Source,
     SourceFormat,
@@ -42,6 +45,8 @@ SOURCE_KEYS: Final = (
     "message",
     "framing",
     "subject",
+    "other_messages",
+    "key_format",
     "delimiter",
     "tombstones",
     "require_key",
@@ -55,6 +60,8 @@ SOURCE_KEYS: Final = (
 REFRESH_MS_MIN: Final = 1_000
 REFRESH_MS_MAX: Final = 24 * 3_600_000
 _REFRESH: Final[dict[str, int | None]] = {"batch": 0, "never": None}
+KEY_FORMAT_KEYS: Final = ("format", "schema_file", "message", "framing", "subject", "schema_id")
+"""The last one of topics that are written."""
 
 _NOT_OF_TABLES: Final = {
     "starting": "a table is read whole when a run starts",
@@ -85,7 +92,7 @@ def source_of(section: Section, name: str, line: int, path: Path, *, has_registr
     records_max = MAX_RECORDS_PER_BATCH_DEFAULT
     if "max_records_per_batch" in section:
         records_max = section.integer("max_records_per_batch", 1, RECORDS_PER_BATCH_LIMIT)
-    is_asked = has_registry and form is SourceFormat.AVRO and framing is Framing.CONFLUENT
+    is_asked = has_registry and framing is Framing.CONFLUENT
     return Source(
         name=name,
         topic=topic.value,
@@ -110,14 +117,91 @@ def source_of(section: Section, name: str, line: int, path: Path, *, has_registr
         descriptors=read_file if form is SourceFormat.PROTOBUF else b"",
         message=section.text("message").value if form is SourceFormat.PROTOBUF else "",
         delimiter=_delimiter(section) if "delimiter" in section else ",",
+        drops_others=_drops_others(section, framing),
+        key_format=key_format_of(section, path, topic.value, has_registry=has_registry, is_written=False),
     )
 
 
-def _subject(section: Section, topic: str, *, is_asked: bool) -> str:
+def _drops_others(section: Section, framing: Framing) -> bool:
+    chosen = OtherMessages.REFUSE
+    if "other_messages" in section:
+        chosen = choice_of(section, "other_messages", OtherMessages)
+        if framing is Framing.NONE:
+            message = "other_messages is for `framing: confluent`, which says what message a record is: remove it"
+            raise section.error(message, section.keys["other_messages"])
+    return chosen is OtherMessages.DROP
+
+
+def key_format_of(
+    section: Section, path: Path, topic: str, *, has_registry: bool, is_written: bool
+) -> KeyFormat | None:
+    """The block `key_format` of a source, or of a topic that is written: how keys are. Raises PipelineError."""
+    if "key_format" not in section:
+        return None
+    inner = section.section("key_format", KEY_FORMAT_KEYS if is_written else KEY_FORMAT_KEYS[:-1])
+    form = choice_of(inner, "format", SourceFormat)
+    if form not in (SourceFormat.AVRO, SourceFormat.PROTOBUF):
+        message = f"a key has the format avro or protobuf, not {form.value}: without `key_format` a key is text"
+        if is_written:
+            message = f"a key has the format avro or protobuf, not {form.value}: without `key_format` a key is JSON"
+        raise inner.error(message, inner.keys["format"])
+    _refuse_other_formats(inner, form)
+    framing = choice_of(inner, "framing", Framing) if "framing" in inner else Framing.NONE
+    schema_id = _schema_id(inner, framing)
+    asks = framing is Framing.CONFLUENT and has_registry and schema_id < 0
+    if is_written and framing is Framing.CONFLUENT and schema_id < 0 and not has_registry:
+        raise _without_id(inner)
+    content, kind, names = _key_schema(inner, form, path)
+    return KeyFormat(
+        form,
+        kind,
+        inner.line,
+        framing,
+        content.decode() if form is SourceFormat.AVRO else "",
+        content if form is SourceFormat.PROTOBUF else b"",
+        inner.text("message").value if form is SourceFormat.PROTOBUF else "",
+        names,
+        _subject(inner, topic, is_asked=asks, of="key"),
+        WriterSchemas() if asks and not is_written else None,
+        schema_id,
+        RegisteredSchema() if asks and is_written else None,
+    )
+
+
+def _key_schema(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, str, tuple[str, ...]]:
+    """The schema of a file, the type of a key in DDL, and the names of its fields, where it has some."""
+    file, written = _content_of_file(section, form, path)
+    line = section.text("schema_file").line
+    try:
+        if form is SourceFormat.AVRO:
+            schema, kind, names = read_avro_type(written.decode("utf-8"))
+            return schema.encode(), kind, names
+        columns = columns_of_message(written, section.text("message").value)
+    except UnicodeDecodeError as error:
+        raise section.error(f"schema_file {file} cannot be read: {error}", line) from None
+    except (AvroSchemaError, ProtobufSchemaError) as error:
+        raise section.error(f"schema_file {file} {error}", line) from None
+    inner = ", ".join(f"{quoted_name(column.name)}: {column.type}" for column in columns)
+    return written, f"STRUCT<{inner}>", tuple(column.name for column in columns)
+
+
+def _schema_id(section: Section, framing: Framing) -> int:
+    for key in ("schema_id", "subject"):
+        if key in section and framing is Framing.NONE:
+            raise section.error(f"{key} is for `framing: confluent`: remove it", section.keys[key])
+    return section.integer("schema_id", 0, _SCHEMA_ID_MAX) if "schema_id" in section else -1
+
+
+def _without_id(section: Section) -> PipelineError:
+    message = "schema_id, the id that stands before each record, is missing; or name a `registry`, in which the schema"
+    return section.error(f"{message} is registered", section.keys["framing"])
+
+
+def _subject(section: Section, topic: str, *, is_asked: bool, of: str = "value") -> str:
     if "subject" in section and not is_asked:
-        message = "subject is for `format: avro` with `framing: confluent` and a `registry`: remove it"
+        message = "subject is for `framing: confluent` and a `registry`, which is asked for it: remove it"
         raise section.error(message, section.keys["subject"])
-    return section.text("subject").value if "subject" in section else f"{topic}-value" if is_asked else ""
+    return section.text("subject").value if "subject" in section else f"{topic}-{of}" if is_asked else ""
 
 
 def _refuse_other_formats(section: Section, form: SourceFormat) -> None:
@@ -126,6 +210,7 @@ def _refuse_other_formats(section: Section, form: SourceFormat) -> None:
         ("framing", (SourceFormat.AVRO, SourceFormat.PROTOBUF)),
         ("schema_file", (SourceFormat.JSON, SourceFormat.AVRO, SourceFormat.PROTOBUF, SourceFormat.CSV)),
         ("message", (SourceFormat.PROTOBUF,)),
+        ("other_messages", (SourceFormat.PROTOBUF,)),
         ("delimiter", (SourceFormat.CSV,)),
     ):
         if key in section and form not in of:
@@ -161,7 +246,8 @@ def _schema(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tu
     return b"", columns, schema.line
 
 
-def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tuple[Column, ...], int]:
+def _content_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[Path, bytes]:
+    """The file of the schema, and what it has."""
     text = section.text("schema_file")
     bytes_max = DESCRIPTOR_BYTES_MAX if form is SourceFormat.PROTOBUF else SCHEMA_BYTES_MAX
     file = directory_of(section, path, "schema_file", text)
@@ -170,8 +256,20 @@ def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[b
             raise section.error(f"schema_file {file} is no file", text.line)
         with file.open("rb") as content:
             written = content.read(bytes_max + 1)
-        if len(written) > bytes_max:
-            raise section.error(f"schema_file {file} has more than {bytes_max} bytes", text.line)
+    except FileNotFoundError:
+        message = f"schema_file {file} does not exist: it is {_FILES.get(form, _COLUMNS_FILE)}"
+        raise section.error(message, text.line) from None
+    except OSError as error:
+        raise section.error(f"schema_file {file} cannot be read: {error}", text.line) from error
+    if len(written) > bytes_max:
+        raise section.error(f"schema_file {file} has more than {bytes_max} bytes", text.line)
+    return file, written
+
+
+def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[bytes, tuple[Column, ...], int]:
+    file, written = _content_of_file(section, form, path)
+    line = section.text("schema_file").line
+    try:
         if form is SourceFormat.AVRO:
             avro_schema, columns = read_avro_schema(written.decode("utf-8"))
             written = avro_schema.encode()
@@ -179,17 +277,14 @@ def _schema_of_file(section: Section, form: SourceFormat, path: Path) -> tuple[b
             columns = parse_schema(written.decode("utf-8"))
         else:
             columns = columns_of_message(written, section.text("message").value)
-    except FileNotFoundError:
-        message = f"schema_file {file} does not exist: it is {_FILES.get(form, _COLUMNS_FILE)}"
-        raise section.error(message, text.line) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise section.error(f"schema_file {file} cannot be read: {error}", text.line) from error
+    except UnicodeDecodeError as error:
+        raise section.error(f"schema_file {file} cannot be read: {error}", line) from error
     except SchemaError as error:
-        raise section.error(f"schema_file {file}: {error}", text.line) from None
+        raise section.error(f"schema_file {file}: {error}", line) from None
     except (AvroSchemaError, ProtobufSchemaError) as error:
-        raise section.error(f"schema_file {file} {error}", text.line) from None
-    _refuse_reserved(section, columns, text.line)
-    return written, columns, text.line
+        raise section.error(f"schema_file {file} {error}", line) from None
+    _refuse_reserved(section, columns, line)
+    return written, columns, line
 
 
 def formatted_sink(section: Section, path: Path, sink: TopicSink, *, has_registry: bool) -> TopicSink:
@@ -199,18 +294,14 @@ def formatted_sink(section: Section, path: Path, sink: TopicSink, *, has_registr
     if form in (SourceFormat.CSV, SourceFormat.RAW):
         raise section.error(f"a topic is written as json, avro or protobuf, not {form.value}", section.keys["format"])
     framing = choice_of(section, "framing", Framing) if "framing" in section else Framing.NONE
-    for key in ("schema_id", "subject"):
-        if key in section and framing is Framing.NONE:
-            raise section.error(f"{key} is for `framing: confluent`: remove it", section.keys[key])
+    schema_id = _schema_id(section, framing)
+    if "key_format" in section:
+        sink = _with_key_format(section, path, sink, has_registry=has_registry)
     if form is SourceFormat.JSON:
         return sink
-    schema_id = section.integer("schema_id", 0, _SCHEMA_ID_MAX) if "schema_id" in section else -1
     registers = framing is Framing.CONFLUENT and schema_id < 0
-    if registers and (form is SourceFormat.PROTOBUF or not has_registry):
-        message = "schema_id, the id that stands before each record, is missing"
-        if form is SourceFormat.AVRO:
-            message += "; or name a `registry`, in which the schema is registered"
-        raise section.error(message, section.keys["framing"])
+    if registers and not has_registry:
+        raise _without_id(section)
     content, columns, _ = _schema_of_file(section, form, path)
     return replace(
         sink,
@@ -224,6 +315,26 @@ def formatted_sink(section: Section, path: Path, sink: TopicSink, *, has_registr
         subject=_subject(section, sink.topic, is_asked=registers) if registers else "",
         registered=RegisteredSchema() if registers else None,
     )
+
+
+def _with_key_format(section: Section, path: Path, sink: TopicSink, *, has_registry: bool) -> TopicSink:
+    """Sees that the columns of the key are the fields of its schema; one column may be a key that has none."""
+    line = section.keys["key_format"]
+    if not sink.key:
+        raise section.error(
+            "key_format is for topics with a `key`, the columns that it has: add it, or remove this", line
+        )
+    found = key_format_of(section, path, sink.topic, has_registry=has_registry, is_written=True)
+    assert found is not None
+    have, known = {name.lower() for name in sink.key}, {name.lower() for name in found.fields}
+    if not found.fields and len(have) > 1:
+        message = f"the key's schema is one value ({found.type}), and `key` has {len(have)} columns: give it a record"
+        raise section.error(message, line)
+    if found.fields and (have - known or (found.format is SourceFormat.AVRO and known - have)):
+        named = ", ".join(found.fields)
+        message = f"the fields of the key's schema are {named}, and the columns of `key` are {', '.join(sink.key)}"
+        raise section.error(f"{message}: they must be the same", line)
+    return replace(sink, key_format=found)
 
 
 def _tombstones(section: Section, read: ReadMode, columns: tuple[Column, ...]) -> Tombstones:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barnabas.pipelines.batch_offsets import BatchRange
 from barnabas.pipelines.definition import (
     DELETED_COLUMN,
     KEY_COLUMN,
@@ -24,14 +25,16 @@ from barnabas.pipelines.definition import (
     StartingPosition,
     Tombstones,
 )
-from barnabas.pipelines.other_decodings import decoding_of
-from barnabas.pipelines.record_decoding import Decoding
+from barnabas.pipelines.other_decodings import decoding_of, key_decoding
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BAD_RECORD = "barnabas-bad-record:"
 """Begins the message of the error of a record that cannot be read; a JSON object follows, see `_refusal`."""
+
+BAD_KEY = "key not of its schema"
+"""Its fault, where the key is at fault."""
 
 RECORD_TYPES = {
     "key": "binary",
@@ -46,11 +49,13 @@ RECORD_TYPES = {
 ROW_BYTES_MAX = 32 * 1024 * 1024
 """The largest record that is written, key and value; a broker takes no request that is larger than 100 MiB."""
 
+_EARLIEST = -2
 _VALUE_CHARACTERS_MAX = 200
 _ANSWER_MS_MAX = 6_000
 _FETCH_WAIT_MS = 50
 _REFUSED_METRIC = "barnabas_refused_"
 _DECODED = "_barnabas_decoded"
+_DECODED_KEY = "_barnabas_decoded_key"
 _FITS = "_barnabas_fits"
 _RAW = "_barnabas_raw"
 _NEWEST = "_barnabas_newest"
@@ -152,6 +157,24 @@ def range_frame(
     return session.read.format("kafka").options(**options).load().select(*RECORD_TYPES)
 
 
+def records_of_batch(
+    session: SparkSession, source: Source, place: BatchRange, kafka: KafkaOptions, *, has_headers: bool = False
+) -> DataFrame:
+    """The records of a topic that a batch has, read once more."""
+    partitions = sorted(place.ends)
+    starts = {str(number): place.starts.get(number, _EARLIEST) for number in partitions}
+    ends = {str(number): place.ends[number] for number in partitions}
+    options = {
+        **kafka.reading,
+        "assign": json.dumps({source.topic: partitions}),
+        "startingOffsets": json.dumps({source.topic: starts}),
+        "endingOffsets": json.dumps({source.topic: ends}),
+        "includeHeaders": "true" if has_headers else "false",
+        "failOnDataLoss": "false" if source.allow_data_loss else "true",
+    }
+    return session.read.format("kafka").options(**options).load()
+
+
 def newest_rows(records: DataFrame, source: Source) -> DataFrame:
     """What `table_frame` makes of all records of a topic."""
     return decoded(newest_records(records), source)
@@ -191,13 +214,15 @@ def decoded(records: DataFrame, source: Source, key_as: str | None = None) -> Da
     rows, decoding = with_document(records, source)
     deleted = [F.col("value").isNull().alias(DELETED_COLUMN)] if source.tombstones is Tombstones.KEEP else []
     if source.on_error is OnError.FAIL:
+        if decoding.key_fits is not None:
+            rows = _checked(rows, decoding.key_fits, BAD_KEY)
         fitting = _checked(rows, decoding.fits, "not of the schema")
     else:
         fitting = _counted(rows, decoding.fits, refused_metric(source.name))
     return fitting.select(
         *(column.alias(name) for name, column in decoding.columns.items()),
         *deleted,
-        _text_of_key().alias(KEY_COLUMN),
+        decoding.key.alias(KEY_COLUMN),
         F.col("topic").alias(TOPIC_COLUMN),
         F.col("partition").alias(PARTITION_COLUMN),
         F.col("offset").alias(OFFSET_COLUMN),
@@ -206,7 +231,19 @@ def decoded(records: DataFrame, source: Source, key_as: str | None = None) -> Da
     )
 
 
-def with_document(records: DataFrame, source: Source) -> tuple[DataFrame, Decoding]:
+@dataclass(frozen=True, slots=True)
+class RecordDecoding:
+    """How records of a source become rows: whether one fits, which is never NULL, the columns of its value, its key;
+    of a key that is no text also whether that fits.
+    """
+
+    fits: Column
+    columns: Mapping[str, Column]
+    key: Column
+    key_fits: Column | None = None
+
+
+def with_document(records: DataFrame, source: Source) -> tuple[DataFrame, RecordDecoding]:
     """The records that are rows, with what the decoding needs beside them, and the decoding by the source's schema.
 
     Raises pyspark's ParseException for a schema that Spark does not take.
@@ -214,14 +251,22 @@ def with_document(records: DataFrame, source: Source) -> tuple[DataFrame, Decodi
     from pyspark.sql import functions as F  # noqa: N812
 
     decoding = decoding_of(source, _DECODED, _RAW)
-    has_value = F.col("value").isNotNull()
+    of_key = key_decoding(source, _DECODED_KEY)
+    has_value, fits, prepared = F.col("value").isNotNull(), decoding.fits, decoding.prepared
+    key, key_fits = _text_of_key(), None
     if source.tombstones is Tombstones.KEEP:
-        decoding = replace(decoding, fits=~has_value | decoding.fits)
+        fits = ~has_value | fits
     if source.requires_key:
-        decoding = replace(decoding, fits=decoding.fits & F.col("key").isNotNull())
-    if source.tombstones is Tombstones.KEEP:
-        return records.select("*", *decoding.prepared), decoding
-    return records.where(has_value).select("*", *decoding.prepared), decoding
+        fits &= F.col("key").isNotNull()
+    if of_key is not None:
+        key, key_fits, prepared = of_key.columns[KEY_COLUMN], of_key.fits, (*prepared, *of_key.prepared)
+        fits &= key_fits
+    if source.tombstones is not Tombstones.KEEP:
+        records = records.where(has_value)
+    records = records.select("*", *prepared)
+    if decoding.drops is not None:
+        records = records.where(~decoding.drops)
+    return records, RecordDecoding(fits, decoding.columns, key, key_fits)
 
 
 def refused_metric(source: str) -> str:

@@ -52,6 +52,8 @@ class StagedRecords:
     files: tuple[StagedFile, ...]
     is_encoded: bool = False
     """Whether values are in base64."""
+    has_encoded_keys: bool = False
+    """The same of keys."""
 
     def columns(self) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
         """Keys, where there are any, and values of some records at a time, about a megabyte, or one record that is
@@ -59,7 +61,8 @@ class StagedRecords:
         """
         for file in self.files:
             for keys, values in _columns_of(self.directory / file.name, file, has_keys=self.has_keys):
-                yield keys, [base64.b64decode(value) for value in values] if self.is_encoded else values
+                decoded_keys = [base64.b64decode(key) for key in keys] if keys and self.has_encoded_keys else keys
+                yield decoded_keys, [base64.b64decode(value) for value in values] if self.is_encoded else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,16 @@ class StagedBatches:
         """Where the records of the batch for the topic of that number are to be written."""
         return self.directory / f".{_PREFIX}{batch_id}.being-written" / str(number)
 
-    def publish(self, batch_id: int, topics: Sequence[tuple[str, bool]], encoded: Collection[str] = ()) -> StagedBatch:
+    def publish(
+        self,
+        batch_id: int,
+        topics: Sequence[tuple[str, bool]],
+        encoded: Collection[str] = (),
+        encoded_keys: Collection[str] = (),
+    ) -> StagedBatch:
         """Takes what was written for all topics (name, whether there are keys; `encoded` has those with values in
-        base64) as the batch; on the disk when this returns. Raises StagedBatchError when it is no pairs of keys and
-        values.
+        base64, `encoded_keys` those with keys) as the batch; on the disk when this returns. Raises StagedBatchError
+        when it is no pairs of keys and values.
         """
         hidden, target = self.being_written(batch_id, 0).parent, self._batch(batch_id)
         parts = tuple(
@@ -114,6 +123,7 @@ class StagedBatches:
                 target / str(number),
                 _looked_at(hidden / str(number), has_keys=has_keys),
                 topic in encoded,
+                topic in encoded_keys,
             )
             for number, (topic, has_keys) in enumerate(topics)
         )
@@ -122,6 +132,7 @@ class StagedBatches:
                 "topic": part.topic,
                 "has_keys": part.has_keys,
                 "is_encoded": part.is_encoded,
+                "has_encoded_keys": part.has_encoded_keys,
                 "files": [asdict(file) for file in part.files],
             }
             for part in parts
@@ -175,7 +186,12 @@ def _part(content: Mapping[str, Any], directory: Path) -> StagedRecords:
         for file in content["files"]
     )
     return StagedRecords(
-        str(content["topic"]), bool(content["has_keys"]), directory, files, bool(content.get("is_encoded"))
+        str(content["topic"]),
+        bool(content["has_keys"]),
+        directory,
+        files,
+        bool(content.get("is_encoded")),
+        bool(content.get("has_encoded_keys")),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from barnabas.pipelines.definition import (
     Framing,
     KeyedSink,
+    KeyFormat,
     Pipeline,
     Sink,
     Source,
@@ -83,6 +84,10 @@ def _source(source: Source) -> dict[str, Any]:
         content["message"] = source.message
     if source.delimiter != ",":
         content["delimiter"] = source.delimiter
+    if source.drops_others:
+        content["other_messages"] = "drop"
+    if source.key_format is not None:
+        content["key_format"] = " ".join([*_key_format(source.key_format), source.key_format.type])
     return content
 
 
@@ -90,10 +95,16 @@ def _sink(sink: Sink) -> dict[str, Any]:
     content: dict[str, Any] = {"from": sink.from_view, "key": list(sink.key)}
     if isinstance(sink, TopicSink) and sink.format is not SourceFormat.JSON:
         content |= {"format": sink.format.value, "framing": sink.framing.value, "message": sink.message}
+    if isinstance(sink, TopicSink) and sink.key_format is not None:
+        content["key_format"] = _key_format(sink.key_format)
     delete = sink.rows.delete if isinstance(sink, KeyedSink) else getattr(sink, "delete", None)
     if delete is not None:
         content["delete"] = delete
     return content
+
+
+def _key_format(key: KeyFormat) -> list[str]:
+    return [key.format.value, key.framing.value, key.message]
 
 
 def _step(step: Step) -> dict[str, Any]:

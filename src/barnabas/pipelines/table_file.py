@@ -31,7 +31,8 @@ SUFFIX: Final = ".table.yaml"
 VIEW: Final = "records"
 CHANGES: Final = "changes"
 _PLACE: Final = (PARTITION_COLUMN, OFFSET_COLUMN, TIMESTAMP_COLUMN)
-_FLAGS: Final = frozenset({"require_key"})
+_AS_THEY_ARE: Final = frozenset({"require_key", "key_format"})
+"""Keys whose values are YAML already."""
 _NAME_CHARACTERS_MAX: Final = 90
 _WORDS_OF_YAML: Final = frozenset("null true false yes no on off y n".split())
 
@@ -66,6 +67,11 @@ def path_of_table(topic: str) -> Path:
     return Path(f"{topic}{SUFFIX}")
 
 
+def flow_text(values: Sequence[tuple[str, str]]) -> str:
+    """A block of keys in one line of YAML."""
+    return "{" + ", ".join(f"{key}: {_quoted(value)}" for key, value in values) + "}"
+
+
 def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
     """The file; `schema` is the key of the source that says what its columns are, and its value."""
     name = re.sub(r"[^a-zA-Z0-9._-]", "-", plan.topic)[:_NAME_CHARACTERS_MAX] + "-table"
@@ -78,7 +84,7 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
         f"name: {_quoted(name)}",
         "sources:",
         f"  {VIEW}:",
-        *(f"    {key}: {value if key in _FLAGS else _quoted(value)}" for key, value in source),
+        *(f"    {key}: {value if key in _AS_THEY_ARE else _quoted(value)}" for key, value in source),
         "sinks:",
         *(f"  {'-' if number == 0 else ' '} {key}: {_quoted(value)}" for number, (key, value) in enumerate(sink)),
     ]
@@ -159,7 +165,12 @@ def refuse_other_plan(plan: TablePlan, pipeline: Pipeline, schema: str | None = 
     """
     source, sink = pipeline.sources[0], pipeline.sinks[0]
     form = dict(plan.more)
-    wanted_form = (form.get("format", SourceFormat.JSON.value), form.get("framing", Framing.NONE.value))
+    wanted_form = (
+        form.get("format", SourceFormat.JSON.value),
+        form.get("framing", Framing.NONE.value),
+        form.get("message", ""),
+        "key_format" in form,
+    )
     partition_by = sink.rows.partition_by if isinstance(sink, LakeSink) else ()
     wanted_rows = (tuple(plan.key), plan.is_by_record_key, tuple(plan.partition_by), plan.is_of_changes)
     rows = (sink.key, _is_keeping(source), partition_by, sink.from_view == CHANGES)
@@ -167,7 +178,7 @@ def refuse_other_plan(plan: TablePlan, pipeline: Pipeline, schema: str | None = 
         sink.target.partition(" ")[0],
         source.topic,
         rows,
-        (source.format.value, source.framing.value),
+        (source.format.value, source.framing.value, source.message, source.key_format is not None),
     )
     is_one = len(pipeline.sources) == len(pipeline.sinks) == 1 and isinstance(sink, TableSink)
     directory = getattr(sink, "directory", None)

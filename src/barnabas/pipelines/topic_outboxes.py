@@ -45,7 +45,7 @@ class QueryOutbox:
     def publish(self, batch_id: int) -> StagedBatch:
         """Takes what Spark has written as the batch."""
         with self._told(batch_id):
-            return self.outbox.staged.publish(batch_id, self._topics, self._encoded)
+            return self.outbox.staged.publish(batch_id, self._topics, self._encoded, self._encoded_keys)
 
     def deliver(self, batch: StagedBatch) -> None:
         """Sends a staged batch, notes that, and removes what was staged."""
@@ -55,6 +55,10 @@ class QueryOutbox:
     @property
     def _encoded(self) -> list[str]:
         return [sink.topic for sink in self.sinks if sink.format is not SourceFormat.JSON]
+
+    @property
+    def _encoded_keys(self) -> list[str]:
+        return [sink.topic for sink in self.sinks if sink.key_format is not None]
 
     @property
     def _topics(self) -> list[tuple[str, bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,11 @@ from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.spark_schema import JSON_OPTIONS, quoted_name
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import spark_path
-from barnabas.pipelines.topic_encoding import missing_and_strange, value_of_row
+from barnabas.pipelines.topic_encoding import key_of_row, missing_and_strange, value_of_row
 from barnabas.pipelines.topic_outboxes import QueryOutbox
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
@@ -24,6 +25,12 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
 
     A TIMESTAMP has six digits of a second and its zone, which is Z; nulls are written. A row that deletes has no value.
     """
+    as_json = replace(sink, key_format=None)
+    key = [key_of_row(frame, as_json).alias("key")] if sink.key else []
+    return frame.select(_json_value(frame, sink).alias("value"), *key)
+
+
+def _json_value(frame: DataFrame, sink: TopicSink) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     deletes = (sink.delete or "").lower()
@@ -31,36 +38,30 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
     value = F.to_json(F.struct(*kept), JSON_OPTIONS)
     if sink.delete is not None:
         value = F.when(~F.coalesce(F.col(quoted_name(sink.delete)), F.lit(False)), value)
-    columns = [value.alias("value")]
-    if sink.key:
-        names = {name.lower(): name for name in frame.columns}
-        key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
-        columns.append(F.to_json(key, JSON_OPTIONS).alias("key"))
-    return frame.select(*columns)
+    return value
 
 
 def encoded_records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
-    """The same, with the value as the sink's format has it."""
-    if sink.format is SourceFormat.JSON:
+    """The same, with value and key as the sink's formats have them."""
+    if sink.format is SourceFormat.JSON and sink.key_format is None:
         return records_of(frame, sink)
-    from pyspark.sql import functions as F  # noqa: N812
-
-    value = value_of_row(frame, sink).alias("value")
-    if not sink.key:
-        return frame.select(value)
-    names = {name.lower(): name for name in frame.columns}
-    key = F.struct(*(F.col(f"`{names[column.lower()]}`") for column in sink.key))
-    return frame.select(value, F.to_json(key, JSON_OPTIONS).alias("key"))
+    value = _json_value(frame, sink) if sink.format is SourceFormat.JSON else value_of_row(frame, sink)
+    key = [key_of_row(frame, sink).alias("key")] if sink.key else []
+    return frame.select(value.alias("value"), *key)
 
 
 def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
     """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
-    no line breaks; other values are in base64. The line of a record without a value is empty.
+    no line breaks; what is no JSON is in base64. The line of what is null is empty.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    value = F.col("value") if sink.format is SourceFormat.JSON else F.translate(F.base64("value"), "\r\n", "")
-    columns = [F.col("key"), F.coalesce(value, F.lit(""))] if sink.key else [value]
+    def line(name: str, *, is_text: bool) -> Column:
+        content = F.col(name) if is_text else F.translate(F.base64(name), "\r\n", "")
+        return F.coalesce(content, F.lit(""))
+
+    columns = [line("key", is_text=sink.key_format is None)] if sink.key else []
+    columns.append(line("value", is_text=sink.format is SourceFormat.JSON))
     lines = encoded_records_of(frame, sink).select(F.concat_ws("\n", *columns))
     lines.write.mode("overwrite").text(spark_path(directory))
 

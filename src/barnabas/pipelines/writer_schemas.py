@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from typing import Final
+
 UNKNOWN_SCHEMA = "barnabas-unknown-schema:"
-"""Begins the message of the error of a record whose id nobody has looked up; the source's name, a colon, the id."""
+"""Begins the message of the error of a record whose id nobody has looked up; the source's name, `.key` where it is the
+key's schema, a colon, the id.
+"""
+REFUSED_IDS_MAX: Final = 50_000
+"""How many ids that no registry knows are kept in mind; the one that was met longest ago is asked for again."""
 
 
 class RegisteredSchema:
@@ -14,12 +21,27 @@ class RegisteredSchema:
 
 
 class WriterSchemas:
-    """Grows while a run lasts: a query that meets an id that is not here fails, and begins again once it is.
+    """Grows while a run lasts. Until a registry was asked nothing is known, and ids are not looked at.
 
-    Of an id that the registry does not know, or whose schema is none of Avro's, the schema is None: its records do not
-    fit. Until a registry was asked nothing is known, and ids are not looked at.
+    A query that meets an id that is not in `by_id` fails, and begins again once it is; until an id was met that the
+    registry does not know, or whose schema is none of the format's (`is_careful`). From then on ids are looked at
+    before a batch is begun, and a record with one that is not in `by_id` does not fit.
     """
 
     def __init__(self) -> None:
         self.was_asked = False
-        self.by_id: dict[int, str | None] = {}
+        self.is_careful = False
+        self.by_id: dict[int, str] = {}
+        """Of Avro the schema in JSON; of Protocol Buffers the places of the source's message, a list of lists."""
+        self._refused: OrderedDict[int, None] = OrderedDict()
+
+    def refuse(self, schema_id: int) -> None:
+        """Takes note of an id whose records do not fit."""
+        self._refused[schema_id] = None
+        self._refused.move_to_end(schema_id)
+        if len(self._refused) > REFUSED_IDS_MAX:
+            self._refused.popitem(last=False)
+
+    def is_settled(self, schema_id: int) -> bool:
+        """Whether it is known what becomes of records with this id."""
+        return schema_id in self.by_id or schema_id in self._refused

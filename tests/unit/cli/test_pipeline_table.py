@@ -15,6 +15,7 @@ from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import DeltaSink, Framing, IcebergSink, PipelineError, SourceFormat, Tombstones
 from barnabas.pipelines.progress import RunSummary
 from barnabas.pipelines.reading import read_pipeline
+from tests.unit.pipelines.test_protobuf_messages import descriptors
 
 VALUE = b'{"id": 1, "carrier": "UA", "at": "2013-01-01T05:00:00Z"}'
 
@@ -75,9 +76,35 @@ def test_records_in_avro_have_the_schema_of_a_file(ran: list[Path], tmp_path: Pa
     assert (sink.directory, sink.key, sink.rows.delete) == (tmp_path / "t", ("yes",), None)
 
 
+def test_keys_have_a_format_of_their_own(ran: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "air.desc").write_bytes(descriptors())
+    (tmp_path / "key.avsc").write_text('"long"')
+    keys = ["--key", "_key", "--confluent", "--key-schema-file"]
+    arguments = ["flights", "t", "--schema-file", "air.desc", "--message", "air.Flight", *keys, "key.avsc"]
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    (source,) = read_pipeline(ran[0]).sources
+    assert (source.format, source.framing, source.message) == (SourceFormat.PROTOBUF, Framing.CONFLUENT, "air.Flight")
+    assert source.key_format is not None
+    assert (source.key_format.format, source.key_format.type) == (SourceFormat.AVRO, "BIGINT")
+    assert source.key_format.framing is Framing.CONFLUENT
+    # The same command goes on with it, another does not.
+    assert call(*arguments).exit_code == 0
+    assert call(*arguments[:-2]).exit_code == 1
+    result = call("o", "u", *keys, "air.desc", "--key-message", "air.Flight")
+    assert result.exit_code == 0, result.output
+    (source,) = read_pipeline(ran[-1]).sources
+    assert source.key_format is not None
+    assert (source.format, source.key_format.message) == (SourceFormat.JSON, "air.Flight")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["flights", "t", "--message", "a"], "--message is of a descriptor set"),
+        (["flights", "t", "--key-message", "a"], "--key-message is of a descriptor set: --key-schema-file"),
+        (["flights", "t", "--key-schema-file", "none.avsc"], "none.avsc does not exist"),
+        (["flights", "t", "--debezium", "--key", "id", "--key-schema-file", "x"], "whose keys are JSON"),
         (["flights", "t", "--csv"], "lines of CSV have no names: say their columns by --schema"),
         (["flights", "t", "--confluent"], "need the schema that they were written with: --schema-file AVSC"),
         (["flights", "t", "--schema", "a INT", "--schema-file", "x"], "say the same: give one of them"),

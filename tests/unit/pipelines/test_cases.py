@@ -19,8 +19,11 @@ from barnabas.pipelines.cases import (
     read_cases,
 )
 from barnabas.pipelines.definition import PipelineError, PipelineMissingError
+from barnabas.pipelines.reading import read_pipeline
 from tests.unit.pipelines.pipeline_files import read_flights
+from tests.unit.pipelines.test_protobuf_messages import descriptors
 
+AIR = "protobuf, schema_file: air.desc, message: air.Flight"
 TESTS = """\
 tests:
   - name: delays by hour
@@ -68,6 +71,47 @@ def test_records_have_their_columns_as_json_and_stand_behind_each_other(tmp_path
     assert [(record.offset, json.loads(record.value or b"")) for record in third] == [
         (7, {"carrier": "AA", "delay": None})
     ]
+
+
+@pytest.mark.parametrize(
+    ("form", "given", "key"),
+    [
+        ("avro, schema_file: key.avsc", "1", b"\2"),
+        ("avro, schema_file: key.avsc, framing: confluent", "1", b"\0\0\0\0\1\2"),
+        (AIR, "{id: 1}", b"\x08\1"),
+        (
+            f"{AIR}, framing: confluent",
+            "{id: 1}",
+            b"\0\0\0\0\0\2\2\x08\1",
+        ),
+        ("avro, schema_file: key.avsc", "!!binary /w==", b"\xff"),
+        ("avro, schema_file: key.avsc", "null", None),
+        ("avro, schema_file: key.avsc", "text", "_key cannot be written: _key is 'text', and must be a whole number"),
+        (
+            f"{AIR}",
+            "1",
+            "_key must be a block of keys: fields of air.Flight",
+        ),
+        (AIR, "{x: 1}", "_key cannot be written"),
+    ],
+)
+def test_keys_with_a_format_are_given_by_their_values(
+    tmp_path: Path, form: str, given: str, key: bytes | str | None
+) -> None:
+    (tmp_path / "key.avsc").write_text('"int"')
+    (tmp_path / "air.desc").write_bytes(descriptors())
+    (tmp_path / "x.yaml").write_text(
+        f"name: x\nsources: {{s: {{topic: t, schema: n INT, key_format: {{format: {form}}}}}}}\n"
+        "sinks: [{topic: o, from: s}]\n"
+    )
+    path = tmp_path / "x.test.yaml"
+    path.write_text(f"tests:\n  - {{name: a, given: {{s: [{{_key: {given}, n: 1}}]}}, expect: {{s: []}}}}\n")
+    pipeline = read_pipeline(tmp_path / "x.yaml")
+    if isinstance(key, str):
+        with pytest.raises(PipelineError, match=key):
+            read_cases(pipeline, path)
+        return
+    assert read_cases(pipeline, path)[0].batches[0][0].key == key
 
 
 def test_expectations_know_their_sinks_and_lines(tmp_path: Path) -> None:

@@ -64,6 +64,18 @@ def test_an_empty_value_is_a_record_without_one_in_its_place_among_those_of_its_
     assert found == expected
 
 
+def test_an_empty_value_that_is_no_json_is_a_value(
+    cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    """A message of Protocol Buffers whose fields have their defaults has no bytes."""
+    outbox = outbox_of(pipeline, senders)
+    directory = outbox.staged.being_written(0, 0)
+    directory.mkdir(parents=True)
+    (directory / "part-0").write_bytes(b"azE=\n\nazI=\ndg==\n")
+    outbox.deliver(outbox.staged.publish(0, [(topic, True)], [topic], [topic]))
+    assert sorted((key, value) for _, key, value in committed(cluster, topic)) == [(b"k1", b""), (b"k2", b"v")]
+
+
 def test_records_without_keys_and_large_ones_come_too(
     cluster: KafkaCluster, topic: str, pipeline: Pipeline, senders: OutboxSenders
 ) -> None:

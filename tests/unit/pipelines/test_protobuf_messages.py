@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 import pickle
@@ -11,11 +12,18 @@ import pytest
 from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 
 from barnabas.pipelines.definition import Framing, PipelineError
-from barnabas.pipelines.protobuf_decoding import framed, framed_content, value_reader
+from barnabas.pipelines.protobuf_decoding import (
+    KnownPlaces,
+    UnknownSchemaError,
+    framed,
+    framed_content,
+    value_reader,
+)
 from barnabas.pipelines.protobuf_messages import (
     ProtobufSchemaError,
     columns_of_message,
     encode_message,
+    files_to_register,
     message_indexes,
 )
 from barnabas.pipelines.reading import read_pipeline
@@ -174,8 +182,9 @@ def test_framing_says_which_message_of_the_schemas_file_it_is() -> None:
     assert message_indexes(descriptors(), "air.Flight") == (1,)
     assert message_indexes(descriptors(), "air.Flight.Stop") == (1, 1)
     assert framed(descriptors(), "air.Flight", content)[5:7] == b"\x02\x02"
-    assert framed_content(framed(descriptors(), "air.Unused", b"x")) == ([0], b"x")
-    assert framed_content(b"\0\0\0\0\7\4\2\2x") == ([1, 1], b"x")
+    assert message_indexes(descriptors(), "air.Flight.Stop", counts_maps=False) == (1, 0)
+    assert framed_content(framed(descriptors(), "air.Unused", b"x", 9)) == (9, [0], b"x")
+    assert framed_content(b"\0\0\0\1\7\4\2\2x") == (263, [1, 1], b"x")
     read = value_reader(descriptors(), "air.Flight", Framing.CONFLUENT)
     assert read(framed(descriptors(), "air.Flight", content)) == ROW
     head = b"\0\0\0\0\7"
@@ -189,8 +198,59 @@ def test_framing_says_which_message_of_the_schemas_file_it_is() -> None:
         head + b"\xff\xff\xff\xff\x0f",
         head + b"\xff" * 9,
         head + b"\1",
+        # A count of more indexes than anybody reads, and than there are.
+        head + b"\xfe\xff\xff\xff\x0f" + b"\0" * 1_000_000,
+        head + b"\xca\1" + b"\0" * 1_000_000,
     ):
-        assert read(broken) is None, broken
+        assert read(broken) is None, broken[:20]
+
+
+def test_a_registry_says_by_the_id_where_the_message_is_and_what_is_another_one() -> None:
+    content = encode_message(descriptors(), "air.Flight", COLUMNS)
+
+    def framed_at(schema_id: int, place: bytes) -> bytes:
+        return b"\0" + schema_id.to_bytes(4, "big") + place + content
+
+    by_id = {7: frozenset({(0,)}), 8: frozenset({(2, 1), (2, 0)}), 9: frozenset[tuple[int, ...]]()}
+    read = value_reader(descriptors(), "air.Flight", Framing.CONFLUENT, KnownPlaces("s", by_id, is_careful=False))
+    assert read(framed_at(7, b"\0")) == read(framed_at(8, b"\4\4\2")) == read(framed_at(8, b"\4\4\0")) == ROW
+    assert [read(each) for each in (framed_at(7, b"\2\2"), framed_at(9, b"\0"), content, b"", None)] == [None] * 5
+    with pytest.raises(UnknownSchemaError, match=r"barnabas-unknown-schema:s:10$"):
+        read(framed_at(10, b"\0"))
+    careful = KnownPlaces("s", by_id, is_careful=True)
+    read = value_reader(descriptors(), "air.Flight", Framing.CONFLUENT, careful, tells_others=True)
+    assert read(framed_at(10, b"\0")) is None
+    assert read(framed_at(7, b"\0")) == (*ROW, False)
+    assert read(framed_at(9, b"\0")) == (*[None] * len(ROW), True)
+    assert pickle.loads(pickle.dumps(careful)) == careful
+
+
+def test_groups_in_groups_a_hundred_thousand_times_are_no_message_and_cost_no_stack() -> None:
+    """Also of a field that the schema does not have, which is read past."""
+    read = value_reader(descriptors(), "air.Flight", Framing.NONE)
+    assert read(b"\xa3\x01\xa4\x01") is not None
+    assert read(b"\xa3\x01" * 100_000 + b"\xa4\x01" * 100_000) is None
+
+
+def test_files_that_others_import_are_before_them_and_those_that_all_registries_have_are_not() -> None:
+    from google.protobuf import text_format
+
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors())
+    for name, imports in (("a.proto", ()), ("b.proto", ("a.proto",)), ("c.proto", ("b.proto", "a.proto", "air.proto"))):
+        told = " ".join(f'dependency: "{each}"' for each in imports)
+        text_format.Parse(f'name: "{name}" message_type {{ name: "M{name[0]}" }} {told}', files.file.add())
+    found = files_to_register(files.SerializeToString(), "Mc")
+    assert {each.name: each.imports for each in found} == {
+        "a.proto": (),
+        "b.proto": ("a.proto",),
+        "air.proto": (),
+        "c.proto": ("b.proto", "a.proto", "air.proto"),
+    }
+    names = [each.name for each in found]
+    assert names[-1] == "c.proto"
+    assert names.index("a.proto") < names.index("b.proto")
+    sent = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(found[-1].schema))
+    assert sent.message_type[0].name == "Mc"
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from google.protobuf import descriptor_pb2, text_format
 
 from barnabas.pipelines import schema_registry
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, TopicSink
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
+from tests.unit.pipelines.test_protobuf_messages import descriptors
 
 ONE = json.dumps({"type": "record", "name": "F", "fields": [{"name": "id", "type": "int"}]})
 TWO = json.dumps(
@@ -115,9 +117,13 @@ def test_all_schemas_of_a_subject_are_learned_and_others_when_they_are_met(
     assert "/subjects/strange%2Fone/versions" in Registry.asked
     assert Registry.logins == {"Basic " + base64.b64encode(b"alice:hush").decode()}
     assert "hush" not in repr(made)
+    assert not source.writers.is_careful
     for number, expected in ((11, COMPACT[1]), (12, None), (13, None), (14, None)):
         assert learn_unknown(made, f"[USER_RAISED_EXCEPTION] {UNKNOWN_SCHEMA}s:{number} SQLSTATE: P0001")
-        assert source.writers.by_id[number] == expected
+        assert source.writers.by_id.get(number) == expected
+        assert source.writers.is_settled(number)
+        # What the registry does not have is garbage, and a query does not end by the next of that kind.
+        assert source.writers.is_careful is (number > 11)
     before = list(Registry.asked)
     assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:14")
     assert Registry.asked == before
@@ -187,7 +193,7 @@ def test_the_schema_of_a_topic_that_is_written_is_registered_once(
         (
             "from: s",
             "from: s, format: protobuf, schema_file: f.avsc, message: F, framing: confluent",
-            "schema_id, the id that stands before each record, is missing$",
+            "is no descriptor set",
         ),
         ("confluent, schema_file: f.avsc, subject", "none, schema_file: f.avsc, subject", "subject is for"),
     ],
@@ -198,6 +204,158 @@ def test_what_cannot_be_is_told_when_it_is_read(tmp_path: Path, old: str, new: s
     (tmp_path / "x.yaml").write_text(FILE.replace(old, new).format(port=1))
     with pytest.raises(PipelineError, match=message):
         read_pipeline(tmp_path / "x.yaml")
+
+
+PROTO = """\
+name: x
+registry: {{url: "http://127.0.0.1:{port}"}}
+sources:
+  s:
+    topic: flights
+    format: protobuf
+    framing: confluent
+    schema_file: air.desc
+    message: air.Flight
+    other_messages: drop
+    key_format: {{format: avro, framing: confluent, schema_file: key.avsc}}
+sinks:
+  - topic: out
+    from: s
+    key: id
+    format: protobuf
+    framing: confluent
+    schema_file: air.desc
+    message: air.Flight
+    key_format: {{format: avro, framing: confluent, schema_file: key.avsc}}
+"""
+
+
+def proto_pipeline(directory: Path, port: int, text: str = PROTO, content: bytes = b"") -> Pipeline:
+    (directory / "air.desc").write_bytes(content or descriptors())
+    (directory / "key.avsc").write_text('"int"')
+    path = directory / "p.yaml"
+    path.write_text(text.format(port=port))
+    return read_pipeline(path)
+
+
+def test_schemas_of_protocol_buffers_are_known_by_the_places_of_the_message_and_keys_by_their_own(
+    registry: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    made = proto_pipeline(tmp_path, registry.server_port)
+    (source,) = made.sources
+    text = 'syntax = "proto3"; package air; import "x.proto"; message Head {} message Flight { int32 id = 1; }'
+    proto = {"schemaType": "PROTOBUF", "references": [{"name": "x.proto", "subject": "x", "version": 1}]}
+    base = "/subjects/flights-value/versions"
+    Registry.answers[base] = (200, [1, 3])
+    Registry.answers[f"{base}/1"] = (200, {"id": 7, "schema": text, **proto})
+    Registry.answers[f"{base}/3"] = (200, {"id": 9, "schema": "message Elsewhere {}", **proto})
+    Registry.answers["/subjects/flights-key/versions"] = (200, [1, 2])
+    Registry.answers["/subjects/flights-key/versions/1"] = (200, {"id": 3, "schema": '"int"'})
+    Registry.answers["/subjects/flights-key/versions/2"] = (200, {"id": 4, "schema": "message K {}", **proto})
+    ask_registry(made)
+    assert source.key_format is not None
+    assert source.writers is not None
+    assert source.key_format.writers is not None
+    assert source.writers.by_id == {7: "[[1]]", 9: "[]"}
+    assert source.key_format.writers.by_id == {3: '"int"'}
+    # A version that nobody can read is not yet a record that has it.
+    assert not source.key_format.writers.is_careful
+    # What the text imports is not asked for: a circle of references leads nowhere.
+    assert not any("x" in asked.split("/")[2:3] for asked in Registry.asked)
+    Registry.answers["/schemas/ids/5"] = (200, {"schema": '"long"'})
+    assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s.key:5")
+    assert source.key_format.writers.by_id == {3: '"int"', 5: '"long"'}
+    assert not learn_unknown(made, f"{UNKNOWN_SCHEMA}t.key:5")
+    for number, schema in ((21, "message A {"), (22, "{" * 100_000), (23, "AAAA"), (24, "")):
+        Registry.answers[f"/schemas/ids/{number}"] = (200, {"schema": schema, "schemaType": "PROTOBUF"})
+        assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:{number}")
+        assert number not in source.writers.by_id
+
+
+def test_a_schema_of_protocol_buffers_is_registered_behind_the_files_that_it_imports(
+    registry: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors())
+    text_format.Parse('name: "in/x.proto" package: "x" message_type { name: "X" }', files.file.add())
+    importing = 'name: "y.proto" dependency: "in/x.proto" dependency: "google/protobuf/timestamp.proto"'
+    text_format.Parse(
+        f'{importing} message_type {{ name: "Y" field {{ name: "id" number: 1 type: TYPE_INT32 }} }}', files.file.add()
+    )
+    text = PROTO.replace("message: air.Flight\n    key_format", "message: Y\n    key_format", 2)
+    made = proto_pipeline(tmp_path, registry.server_port, text, files.SerializeToString())
+    (sink,) = made.sinks
+    assert isinstance(sink, TopicSink)
+    x, main = "/subjects/in%2Fx.proto", "/subjects/out-value/versions"
+    Registry.answers[f"POST {x}/versions"] = (200, {"id": 40})
+    Registry.answers[f"POST {x}"] = (200, {"id": 40, "version": 3})
+    Registry.answers[f"POST {main}"] = (200, {"id": 41})
+    Registry.answers["POST /subjects/out-key/versions"] = (200, {"id": 42})
+    for _ in range(2):
+        register_schemas(made)
+    assert [path for path, _, _ in Registry.posted] == [f"{x}/versions", x, main, "/subjects/out-key/versions"]
+    given = Registry.posted[2][1]
+    assert given["schemaType"] == "PROTOBUF"
+    assert given["references"] == [{"name": "in/x.proto", "subject": "in/x.proto", "version": 3}]
+    assert descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(given["schema"])).name == "y.proto"
+    assert Registry.posted[3][1] == {"schema": '"int"'}
+    assert sink.registered is not None
+    assert sink.key_format is not None
+    assert sink.key_format.registered is not None
+    assert (sink.registered.schema_id, sink.key_format.registered.schema_id) == (41, 42)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "    other_messages: drop\n",
+            "    other_messages: keep\n",
+            'other_messages "keep" is not known; there is: refuse, drop',
+        ),
+        (
+            "    framing: confluent\n    schema_file: air.desc\n    message: air.Flight\n    other",
+            "    schema_file: air.desc\n    message: air.Flight\n    other",
+            "other_messages is for `framing: confluent`",
+        ),
+        (
+            "{{format: avro, framing",
+            "{{format: json, framing",
+            "a key has the format avro or protobuf, not json: without `key_format` a key is text",
+        ),
+        ("    key: id\n", "", "key_format is for topics with a `key`"),
+        (
+            "    key: id\n",
+            "    key: [id, carrier]\n",
+            r"the key's schema is one value \(INT\), and `key` has 2 columns",
+        ),
+        (
+            "avro, framing: confluent, schema_file: key.avsc",
+            "avro, framing: confluent, schema_file: none.avsc",
+            "does not exist: it is the .avsc",
+        ),
+        (
+            "avro, framing: confluent, schema_file: key.avsc",
+            "avro, subject: x, schema_file: key.avsc",
+            "subject is for `framing",
+        ),
+        (
+            "avro, framing: confluent, schema_file: key.avsc",
+            "protobuf, message: air.Nothing, schema_file: air.desc",
+            "has no message air.Nothing",
+        ),
+        (
+            'registry: {{url: "http://127.0.0.1:{port}"}}\n',
+            "",
+            "schema_id, the id that stands before each record, is missing; or name a `registry`",
+        ),
+    ],
+)
+def test_what_cannot_be_of_messages_and_keys_is_told_when_it_is_read(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in PROTO
+    with pytest.raises(PipelineError, match=message):
+        proto_pipeline(tmp_path, 1, PROTO.replace(old, new))
 
 
 class Elsewhere(BaseHTTPRequestHandler):

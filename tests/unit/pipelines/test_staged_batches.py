@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def test_records_come_back_as_they_were_staged_also_after_a_restart(staged: Stag
     assert (found.record_count, found.size_bytes) == (3, 12 + 3)
     assert staged.find(6) is None
     assert StagedBatches(staged.directory, "two").find(7) is None, "of another state"
+
+
+def test_keys_that_are_no_text_come_back_as_their_bytes_and_others_as_they_are(staged: StagedBatches) -> None:
+    directory = staged.being_written(1, 0)
+    directory.mkdir(parents=True)
+    key = bytes(range(256))
+    (directory / "part-0").write_bytes(base64.b64encode(key) + b"\n{}\n\nx\n")
+    staged.publish(1, [("t", True)], [], ["t"])
+    found = StagedBatches(staged.directory, "one").find(1)
+    assert found is not None
+    assert records(found) == [("t", key, b"{}"), ("t", b"", b"x")]
 
 
 def test_records_without_keys_have_none(staged: StagedBatches) -> None:
