@@ -391,6 +391,11 @@ def test_records_of_several_schemas_are_read_by_the_one_that_each_was_written_wi
     found.writers.is_careful = True
     values = [b"\0\0\0\0\x4d" + one, b"\0\0\0\0\2" + one, b"\0\xff\xff\xff\xff", b"\0\0\0", b"\1\0\0\0\x4d", b"k"]
     assert told(values) == [(), (7, 300), (), (), (), ()]
+    found.writers.by_id.clear()
+    assert told(values) == [()] * len(values)
+    found.writers.is_careful = False
+    with pytest.raises(Exception, match=f"{UNKNOWN_SCHEMA}s:"):
+        told(values)
     records = spark.createDataFrame([(each, None) for each in [*values, *values, None]], "value BINARY, key BINARY")
     assert unknown_ids(records, "value", [2]) == [77, 2**32 - 1]
     assert (unknown_ids(records, "value", []), unknown_ids(records, "key", [])) == ([2, 77, 2**32 - 1], [])

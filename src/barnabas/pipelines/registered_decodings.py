@@ -72,13 +72,15 @@ def _avro(part: Source | KeyFormat, mark: str, content: Column, document: str) -
     made = from_avro(value, ours, {"mode": "PERMISSIVE"})
     if part.writers is not None and part.writers.was_asked:
         schema_id = F.conv(F.hex(F.substring(content, 2, 4)), 16, 10).cast("bigint")
-        chosen = F.when(~conditions[0] | ~conditions[1], F.lit(None))
+        # Of the type of a record, also where no schema is known yet.
+        nothing = from_avro(F.lit(None).cast("binary"), ours, {"mode": "PERMISSIVE"})
+        chosen = F.when(~conditions[0] | ~conditions[1], nothing)
         for number, writer in dict(part.writers.by_id).items():
             options = {"mode": "PERMISSIVE", "avroSchema": ours}
             chosen = chosen.when(schema_id == number, from_avro(value, wrapped(writer, is_written=True), options))
         # What is not known yet ends the query, until something was met that the registry does not know (WriterSchemas).
         unknown = F.raise_error(F.concat(F.lit(f"{UNKNOWN_SCHEMA}{mark}:"), schema_id.cast("string")))
-        made = chosen.otherwise(F.lit(None) if part.writers.is_careful else unknown)
+        made = chosen.otherwise(nothing if part.writers.is_careful else unknown)
     conditions.append(F.col(f"{document}.mark") == F.lit(secret))
     fits = F.coalesce(functools.reduce(operator.and_, conditions), F.lit(False))
     return ReadPart(made.alias(document), fits, F.col(f"{document}.value"))
