@@ -18,6 +18,8 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import Column, Mark, Marked, counted, print_json, print_table, say
 
 if TYPE_CHECKING:
+    import asyncio
+
     from barnabas.cli.doctor_findings import Finding
     from barnabas.kernel.real_host import RealHost
 
@@ -63,6 +65,19 @@ def command(
     """
 
     async def body(host: RealHost) -> None:
+        from barnabas.cli.doctor_machine import check_surroundings
+
+        # A Java takes a while to say its version: it does so while the cluster is asked.
+        surroundings = host.loop.create_task(check_surroundings())
+        try:
+            await look(host, surroundings)
+        finally:
+            surroundings.cancel()
+
+    async def look(host: RealHost, surroundings: asyncio.Task[list[Finding]]) -> None:
+        from barnabas.cli.doctor_findings import ORDER
+        from barnabas.cli.doctor_machine import check_machine
+
         found: list[Finding] = []
         wanted = list(directories)
         if properties is not None:
@@ -70,10 +85,8 @@ def command(
         partitions = 0
         if not local:
             partitions = await _of_cluster(host, bootstrap, found, wanted)
-        from barnabas.cli.doctor_findings import ORDER
-        from barnabas.cli.doctor_machine import check_machine
-
-        found = [*await check_machine(dict.fromkeys(wanted), partitions), *await _of_security(wanted), *found]
+        on_machine = await check_machine(dict.fromkeys(wanted), partitions, surroundings)
+        found = [*on_machine, *await _of_security(wanted), *found]
         found.sort(key=lambda finding: ORDER.index(finding.state))
         _show(found, shows_all=shows_all, as_json=as_json)
         problems = sum(finding.is_problem for finding in found)

@@ -7,7 +7,7 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,10 +45,12 @@ class Space:
     free_inodes: int
 
 
-async def check_machine(directories: Iterable[str] = (), partitions: int = 0) -> list[Finding]:
-    """All checks that need no cluster. What does not answer is a finding, after some seconds."""
+async def check_surroundings() -> list[Finding]:
+    """What a broker and pipelines need of this machine, and what takes a while to be found. What does not answer is a
+    finding, after some seconds.
+    """
     name = socket.gethostname()
-    waited = [
+    found = await asyncio.gather(
         found_aside(
             lambda: [check_host_name(name, _addresses_of)],
             Finding("host_name", State.WARNING, f"looking up this machine's name, {printable(name)}, {_NO_END}", _DNS),
@@ -58,13 +60,20 @@ async def check_machine(directories: Iterable[str] = (), partitions: int = 0) ->
             Finding("java", State.WARNING, f"Java {_NO_END}", "look at JAVA_HOME and the PATH"),
             _JAVA_SECONDS,
         ),
-        *(
-            found_aside(
-                partial(check_directory, directory),
-                Finding("directory", State.CRITICAL, f"{printable(directory)}: its file system {_NO_END}", _DEAD_MOUNT),
-            )
-            for directory in directories
-        ),
+    )
+    return [finding for some in found for finding in some]
+
+
+async def check_machine(
+    directories: Iterable[str] = (), partitions: int = 0, surroundings: Awaitable[list[Finding]] | None = None
+) -> list[Finding]:
+    """All checks that need no cluster; `surroundings` is `check_surroundings`, where that has begun already."""
+    waited = [
+        found_aside(
+            partial(check_directory, directory),
+            Finding("directory", State.CRITICAL, f"{printable(directory)}: its file system {_NO_END}", _DEAD_MOUNT),
+        )
+        for directory in directories
     ]
     return [
         check_python(sys.version_info[:2]),
@@ -72,7 +81,7 @@ async def check_machine(directories: Iterable[str] = (), partitions: int = 0) ->
         check_open_files(_open_files_limit(), partitions),
         *check_container(),
         *check_clock(_clock_state()),
-        *(finding for some in await asyncio.gather(*waited) for finding in some),
+        *(finding for some in await asyncio.gather(surroundings or check_surroundings(), *waited) for finding in some),
     ]
 
 

@@ -22,7 +22,7 @@ async def message_bytes_max(client: Client, topic: str) -> int | None:
     """The `max.message.bytes` of a topic; None where brokers do not tell."""
     async with Admin(client) as admin:
         try:
-            entry = (await admin.describe_configs(ResourceType.TOPIC, topic)).get(KEY)
+            entry = (await admin.describe_configs(ResourceType.TOPIC, topic, keys=[KEY])).get(KEY)
         except KafkaError:
             return None
     value = "" if entry is None else entry.value or ""

@@ -20,6 +20,7 @@ IMBALANCE_PERCENT: Final = 10
 """Of the partitions that a broker is preferred for, how many may have another leader where the brokers do not tell
 (Kafka's default of leader.imbalance.per.broker.percentage).
 """
+_IMBALANCE_KEY: Final = "leader.imbalance.per.broker.percentage"
 _IMBALANCE_TIMEOUT_MS: Final = 5_000
 _NAMES_SHOWN_MAX: Final = 5
 _NAMED_CHARACTERS_MAX: Final = 100
@@ -149,11 +150,13 @@ async def imbalance_percent(admin: Admin, controller_id: int) -> int:
     if controller_id < 0:
         return IMBALANCE_PERCENT
     try:
-        entries = await admin.describe_configs(ResourceType.BROKER, str(controller_id), _IMBALANCE_TIMEOUT_MS)
+        entries = await admin.describe_configs(
+            ResourceType.BROKER, str(controller_id), _IMBALANCE_TIMEOUT_MS, keys=[_IMBALANCE_KEY]
+        )
     except (ClientTimeoutError, KafkaError):
         # What is wrong with the controller is told elsewhere.
         return IMBALANCE_PERCENT
-    entry = entries.get("leader.imbalance.per.broker.percentage")
+    entry = entries.get(_IMBALANCE_KEY)
     return (
         int(entry.value) if entry is not None and (entry.value or "").isdigit() and entry.value else IMBALANCE_PERCENT
     )

@@ -46,10 +46,15 @@ class ConfigAdmin(AdminCalls):
         timeout_ms: float | None = None,
         *,
         with_synonyms: bool = False,
+        keys: Iterable[str] | None = None,
     ) -> dict[str, ConfigEntry]:
-        """All configurations of a topic or a broker, by name; "" as broker is what is set for all of them."""
+        """All configurations of a topic or a broker, or those of `keys` that it has, by name; "" as broker is what is
+        set for all of them.
+        """
         resource = messages.DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=int(resource_type), resource_name=name, configuration_keys=None
+            resource_type=int(resource_type),
+            resource_name=name,
+            configuration_keys=None if keys is None else list(keys),
         )
         request = messages.DescribeConfigsRequest(resources=[resource], include_synonyms=with_synonyms)
 

@@ -189,6 +189,7 @@ class FakeAdmin(_Context):
         _timeout_ms: float | None = None,
         *,
         with_synonyms: bool = False,
+        keys: Iterable[str] | None = None,
     ) -> dict[str, ConfigEntry]:
         if resource_type is ResourceType.TOPIC and name not in self.fake.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
@@ -196,6 +197,7 @@ class FakeAdmin(_Context):
         return {
             entry.name: entry if with_synonyms else replace(entry, synonyms=())
             for entry in self.fake.configs.get(key, ())
+            if keys is None or entry.name in keys
         }
 
     async def alter_configs(

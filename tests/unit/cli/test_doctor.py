@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import errno
@@ -16,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli import doctor_aside, doctor_machine
+from barnabas.cli import doctor, doctor_aside, doctor_machine
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.doctor_container import check_container, memory_limit, processor_limit
-from barnabas.cli.doctor_findings import State
+from barnabas.cli.doctor_findings import Finding, State
 from barnabas.cli.doctor_machine import (
     Space,
     check_clock,
@@ -437,3 +438,27 @@ def test_secrets_and_certificates_of_a_secured_cluster_are_looked_at(tmp_path: P
     (security / "broker-1.pem").write_bytes(b"-----BEGIN CERT")
     assert states(now - dt.timedelta(days=40))[1] == ("certificates", State.CRITICAL)
     assert "broker-1.pem" in check_security(str(security), now)[1].what
+
+
+def test_java_is_asked_while_the_cluster_is(
+    cluster: FakeCluster, barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes longer than all the rest."""
+    begun = threading.Event()
+    answered: list[bool] = []
+
+    def java() -> list[Finding]:
+        begun.set()
+        return [Finding("java", State.OK, "Java 17")]
+
+    async def of_cluster(*_arguments: object) -> int:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        answered.append(begun.wait(10))
+        return 0
+
+    monkeypatch.setattr(doctor_machine, "check_java", java)
+    monkeypatch.setattr(doctor, "_of_cluster", of_cluster)
+    found = barnabas("doctor", "--json").document["findings"]
+    assert answered == [True]
+    assert [each["what"] for each in found if each["check"] == "java"] == ["Java 17"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from barnabas.client.admin import Admin
+from barnabas.client.admin import Admin, ResourceType
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import DescribeConfigsRequest, DescribeConfigsResponse
 from tests.unit.client.scripted_client import ScriptedClient, simulated
@@ -55,3 +55,22 @@ def test_many_topics_are_asked_about_together_and_missing_ones_left_out() -> Non
     simulated(main)
     assert [len(request.resources) for request in asked] == [1_000, 1_000, 1, 2]
     assert asked[0].resources[0].configuration_keys == ["min.insync.replicas"]
+
+
+def test_of_one_resource_only_what_is_wanted_is_asked_for() -> None:
+    asked: list[Any] = []
+
+    async def answer(request: Any, _lane: Lane) -> Any:
+        asked.append(request.resources[0].configuration_keys)
+        result = DescribeConfigsResponse.DescribeConfigsResult(resource_type=2, resource_name="t", configs=[])
+        return DescribeConfigsResponse(results=[result])
+
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, answer, {"t": 1})
+        async with Admin(client) as admin:
+            assert await admin.describe_configs(ResourceType.TOPIC, "t", keys=("retention.ms",)) == {}
+            assert await admin.describe_configs(ResourceType.TOPIC, "t") == {}
+        await client.close()
+
+    simulated(main)
+    assert asked == [["retention.ms"], None]
