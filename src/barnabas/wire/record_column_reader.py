@@ -1,9 +1,9 @@
 """Keys and values of the records of a batch of magic 2, read by columns.
 
 A consumer that needs neither times nor headers need not have a tuple of each record. Records that are like the one
-ahead of them in all sizes (`record_runs`) are cut out at equal distances; usual ones, which have no headers and follow
-without a gap, are read by a short loop. At any other record, and at one that is damaged, the general reader goes on, so
-that what is given and what is refused is the same.
+ahead of them in all sizes (`record_runs`) are cut out at equal distances; many with values alone are split by a pattern
+(`record_split`); usual ones, which have no headers and follow without a gap, are read by a short loop. At any other
+record, and at one that is damaged, the general reader goes on, so that what is given and what is refused is the same.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.record_reader import bytes_left, iterate_records, read_long
 from barnabas.wire.record_runs import RUN_MIN, behind_varint, like_records, size_at
+from barnabas.wire.record_split import NUMBER_MIN, NUMBERS_END, RECORDS_MIN, split_values
 from barnabas.wire.records import Record
 
 _OFFSETS_OF_ONE_BYTE: Final = 0x40
@@ -68,6 +69,7 @@ class ColumnReader:
         self._position = 0
         self._number = 0
         self._others: RecordsReader | None = None
+        self._may_be_split = record_count >= NUMBER_MIN + RECORDS_MIN
 
     def read(self, count: int) -> KeysAndValues | None:
         """The next records, `count` at most; None at the end. Raises InvalidRecordError at one that cannot be read, and
@@ -79,7 +81,7 @@ class ColumnReader:
                     raise bytes_left(len(self._data) - self._position, self._record_count)
                 return None
             stop = min(self._record_count, self._number + count)
-            found = self._read_run(stop) or self._read_usual(stop)
+            found = self._read_run(stop) or self._read_split(stop) or self._read_usual(stop)
             if found is not None:
                 return found
             self._others = RecordsReader(
@@ -119,7 +121,22 @@ class ColumnReader:
         self._position = last
         return self._advanced(count, keys, values)
 
+    def _read_split(self, stop: int) -> KeysAndValues | None:
+        """The next records, where they are many that have values alone."""
+        if not self._may_be_split or not NUMBER_MIN <= self._number < NUMBERS_END - RECORDS_MIN:
+            return None
+        if stop - self._number < RECORDS_MIN:
+            return None
+        position, values = split_values(self._data, self._position, self._number, stop)
+        if not values:
+            self._may_be_split = False  # it would be tried in vain again and again
+            return None
+        self._position = position
+        return self._advanced(len(values), None, cast("list[bytes | None]", values))
+
     def _read_usual(self, stop: int) -> KeysAndValues | None:
+        if self._may_be_split and self._number < NUMBER_MIN:
+            stop = min(stop, NUMBER_MIN)
         keys: list[bytes | None] | None = None
         position, values = _without_keys(self._data, self._position, self._number, stop)
         number = self._number + len(values)

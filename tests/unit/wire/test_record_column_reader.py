@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
+from barnabas.wire import record_column_reader
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder, empty_batch
 from barnabas.wire.record_column_reader import ColumnReader, RecordsReader
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.record_reader import iterate_records
+from barnabas.wire.record_split import split_values
 from barnabas.wire.records import Header
 
 Triple = tuple[int, bytes | None, bytes | None]
@@ -52,7 +55,19 @@ def rarely_unusual(random: Random, number: int) -> tuple[int, bytes | None, byte
     return time_ms, key, value, headers, random.random() < 0.0005
 
 
-KINDS: list[RecordOf] = [same, same_with_keys, null_values, empty, varied, changing, rarely_unusual]
+def text(random: Random, number: int) -> tuple[int, bytes | None, bytes | None, tuple[Header, ...], int]:
+    """As lines of a file: values alone, without zeros."""
+    return number // 40, None, b"%020d" % number + b"x" * random.randrange(120), (), 0
+
+
+def like_heads(random: Random, number: int) -> tuple[int, bytes | None, bytes | None, tuple[Header, ...], int]:
+    """Values that look like the ends of records and the beginnings of others."""
+    size = random.randrange(4)
+    looks = b"\0" + bytes((2 * size + 14, 0, 0, number << 1 & 0x7F | 0x80, number >> 6, 1, 2 * size)) + b"v" * size
+    return 0, None, b"a" * random.randrange(30) + (looks if random.random() < 0.02 else b"") + b"b", (), 0
+
+
+KINDS: list[RecordOf] = [same, same_with_keys, null_values, empty, varied, changing, rarely_unusual, text, like_heads]
 
 
 def batch_of(kind: RecordOf, count: int, seed: int = 1) -> bytes:
@@ -93,6 +108,10 @@ def by_columns(payload: bytes, count: int, wanted: Callable[[], int]) -> tuple[l
         return found, str(error)
 
 
+def constantly(wanted: int) -> Callable[[], int]:
+    return lambda: wanted
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("count", [1, 16, 17, 18, 64, 65, 1_000])
 def test_whole_batches_in_portions_of_any_size(kind: RecordOf, count: int) -> None:
@@ -101,6 +120,42 @@ def test_whole_batches_in_portions_of_any_size(kind: RecordOf, count: int) -> No
     for wanted in (lambda: 1, lambda: 50, lambda: 5_000, lambda: random.randrange(1, 200)):
         assert by_columns(payload, count, wanted) == expected(payload, count)
     assert len(expected(payload, count)[0]) == count
+
+
+@pytest.mark.parametrize("kind", [text, like_heads, varied], ids=lambda kind: kind.__name__)
+def test_many_values_are_split_and_none_is_cut(kind: RecordOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    split: list[int] = []
+
+    def counted(*arguments: Any) -> tuple[int, list[bytes]]:
+        position, values = split_values(*arguments)
+        split.append(len(values))
+        return position, values
+
+    monkeypatch.setattr(record_column_reader, "split_values", counted)
+    payload = batch_of(kind, 9_000)[BATCH_HEADER_BYTES:]
+    for wanted in (9_000, 1_000, 300):
+        assert by_columns(payload, 9_000, constantly(wanted)) == expected(payload, 9_000)
+    if kind is text:
+        assert sum(split) > 3 * 7_000
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_many_values_of_which_one_byte_is_damaged_are_refused_where_others_refuse_them(seed: int) -> None:
+    random = Random(seed)
+    for kind in (text, like_heads):
+        payload = bytearray(batch_of(kind, 900, seed)[BATCH_HEADER_BYTES:])
+        damaged = bytes(payload)
+        match random.randrange(3):
+            case 0:
+                payload[random.randrange(len(payload))] ^= 1 << random.randrange(8)
+                damaged = bytes(payload)
+            case 1:
+                damaged = bytes(payload[: random.randrange(len(payload))])
+            case 2:
+                at = random.randrange(len(payload))
+                damaged = bytes(payload[:at] + random.randbytes(random.randrange(1, 9)) + payload[at:])
+        for wanted in (900, 400):
+            assert by_columns(damaged, 900, constantly(wanted)) == expected(damaged, 900)
 
 
 @pytest.mark.parametrize("kind", [same, varied, same_with_keys], ids=lambda kind: kind.__name__)
