@@ -15,6 +15,7 @@ import filecmp
 import json
 import os
 import random
+import select
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ OURS, KCAT = "ours", "kcat"
 START_SECONDS_MAX = 60.0
 SHAPES = {"fixed": (55, 55), "varied": (20, 90)}
 """Bytes of a line, at least and at most."""
+_MEMORY_MS = 10
 _UNITS = {"wall": "s", "cpu": "s", "memory": "MiB"}
 
 
@@ -92,7 +94,7 @@ def rows(shapes: Sequence[str]) -> Mapping[str, Row]:
         for what in ("produce", "consume"):
             found[f"{shape} {what} wall"] = Row(f"{what}, lines of {size}", "s", 1.5, False)
             found[f"{shape} {what} cpu"] = Row("... processor time of the client", "s", 1.5, False)
-            found[f"{shape} {what} memory"] = Row("... resident memory at most", "MiB", 1.5, False)
+            found[f"{shape} {what} memory"] = Row("... resident memory at most", "MiB", None, False)
     return found
 
 
@@ -130,13 +132,32 @@ def timed(command: list[str], out: Path, environment: dict[str, str]) -> Run:
     with out.open("wb") as output, tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         with subprocess.Popen(command, stdout=output, stderr=errors, env=environment) as process:
+            memory = _largest_memory(process.pid)
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - began
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             errors.seek(0)
             raise subprocess.CalledProcessError(process.returncode, command, stderr=errors.read())
-    return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return Run(wall, usage.ru_utime + usage.ru_stime, memory)
+
+
+def _largest_memory(pid: int) -> float:
+    """Waits for the end of a process, and tells the largest resident memory that it has had, in MiB: as Linux tells it
+    of the process now and then. What `wait4` tells is that of this process where that is larger, of which it was begun.
+    """
+    largest = 0
+    descriptor = os.pidfd_open(pid)
+    try:
+        end = select.poll()
+        end.register(descriptor, select.POLLIN)
+        while not end.poll(_MEMORY_MS):
+            for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    largest = int(line.split()[1])
+    finally:
+        os.close(descriptor)
+    return largest / 1024
 
 
 def kcat_version() -> str:

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from barnabas.cli import completed_names
+from barnabas.cli.main import main
+from barnabas.cli.shells import SHELLS
 from tests.support.command_runs import Done, run_barnabas
 from tests.support.waiting import wait_until
 
@@ -143,6 +146,27 @@ class CommandSuite:
         # The brokers' own, which are on this machine.
         assert "disk_space" in states
         assert (done.status == 0) is ("warning" not in states.values())
+
+    def test_a_shell_is_told_the_names_of_the_cluster(self, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A machine that is busy is not what is tested.
+        monkeypatch.setattr(completed_names, "COMPLETION_TIMEOUT_MS", 30_000)
+
+        def completed(line: str) -> list[str]:
+            monkeypatch.setenv("_BARNABAS_LINE", f"barnabas {line}")
+            return SHELLS["bash"](main, {}, "barnabas", "_BARNABAS_COMPLETE").complete().splitlines()
+
+        group = fresh("a group's")
+        brokers = barnabas(bootstrap, "cluster", "describe", "--json").document["brokers"]
+        with new_topic(bootstrap, "--partitions", "1", "--replication-factor", "1") as topic:
+            options = ("--to", "earliest", "--topic", topic, "--create", "--execute")
+            assert barnabas(bootstrap, "group", "reset", group, *options).status == 0
+            assert completed(f"topic describe -b {bootstrap} {topic[:-1]}").count(f"plain,{topic}") == 1
+            quoted = group.replace("'", "\\'").replace(" ", "\\ ")
+            assert f"plain,{quoted}" in completed(f"group describe -b {bootstrap} {quoted[:12]}")
+            assert completed(f"config set -b {bootstrap} topic:{topic} retention.m") == ["part,retention.ms="]
+            found = completed(f"log-dirs describe -b {bootstrap} --broker ")
+            assert sorted(found) == sorted(f"plain,{broker['id']}" for broker in brokers)
+            assert barnabas(bootstrap, "group", "delete", group).status == 0
 
     def test_topics_for_people_and_by_pattern(self, bootstrap: str) -> None:
         with new_topic(bootstrap, "--partitions", "2", "--replication-factor", "1") as name:

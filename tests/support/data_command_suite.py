@@ -119,6 +119,38 @@ class DataCommandSuite:
         produce(bootstrap, topic, b'{"partition":0,"value":"old","timestamp_ms":5}\n', "--format", "json")
         assert len(consumed(bootstrap, topic, "--from", "1h", "--partition", "1")) == 10
 
+    def test_a_topic_becomes_files_and_a_topic_again(self, bootstrap: str, topic: str, tmp_path: Path) -> None:
+        lines = b"".join(
+            b'{"partition":%d,"key":"k%d","value":"%d","headers":{"h":"x"}}\n' % (number % 3, number, number)
+            for number in range(300)
+        )
+        produce(bootstrap, topic, lines, "--format", "json")
+        run(bootstrap, "topic", "export", topic, str(tmp_path / "export"))
+        copy = fresh("import")
+        run(bootstrap, "topic", "import", str(tmp_path / "export"), copy, "--create", "--replication-factor", "1")
+        try:
+            names = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
+            both = [
+                [[each[name] for name in names] for each in consumed(bootstrap, name_of)] for name_of in (topic, copy)
+            ]
+            assert len(both[0]) == 300
+            assert both[0] == both[1]
+        finally:
+            run(bootstrap, "topic", "delete", copy)
+
+    def test_statistics_count_keys_and_offsets(self, bootstrap: str, topic: str) -> None:
+        lines = b"".join(b"%s:v\n" % (b"often" if number % 4 else b"rarely") for number in range(400))
+        produce(bootstrap, topic, lines, "--key-separator", ":", "--partition", "1")
+        output, _ = run(bootstrap, "topic", "stats", topic, "--measure", "0s", "--json")
+        (found,) = [each for each in json.loads(output)["partitions"] if each["partition"] == 1]
+        assert (found["start_offset"], found["end_offset"], found["sampled_records"]) == (0, 400, 400)
+        assert (found["distinct_keys"], found["top_keys"][0]["key"], found["top_keys"][0]["records"]) == (
+            2,
+            "often",
+            300,
+        )
+        assert found["size_bytes"] > 400
+
     def test_lines_become_records_and_lines_again(self, bootstrap: str, topic: str) -> None:
         lines = [f"line {number}" for number in range(500)]
         summary = produce(bootstrap, topic, "\n".join(lines).encode())
