@@ -62,6 +62,14 @@ BOARDS: Final = {
     for name, text in (("strimzi", STRIMZI), ("kafopticon", KAFOPTICON), ("grafana", GRAFANA))
 }
 
+BY_TOPIC: Final = frozenset(
+    f"kafka_server_brokertopicmetrics_{name}_total"
+    for name in (
+        "bytesin bytesout failedfetchrequests failedproducerequests messagesin totalfetchrequests totalproducerequests"
+    ).split()
+)
+"""What strimzi's board asks for where `topic!=""`."""
+
 MISSING: Final = {
     "jvm_": "there is no Java machine; process_... tells of memory and processor time",
     "container_": "Kubernetes tells that",

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.board_metrics import BOARDS, MISSING
+from tests.cluster.board_metrics import BOARDS, BY_TOPIC, MISSING
 from tests.support.barnabas_up import Up
 
 CONTRIB: Final = Path(__file__).resolve().parents[2] / "contrib"
@@ -54,6 +54,12 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
 def test_a_public_board_finds_what_it_asks_for(metrics: dict[str, list[dict[str, str]]], board: str) -> None:
     missing = {name for name in BOARDS[board] if name not in metrics and not name.startswith(tuple(MISSING))}
     assert missing == set()
+
+
+def test_what_a_board_asks_for_by_topic_has_a_topic(metrics: dict[str, list[dict[str, str]]]) -> None:
+    assert BOARDS["strimzi"] >= BY_TOPIC
+    without = {name for name in BY_TOPIC if not any(labels.get("topic") == "orders" for labels in metrics[name])}
+    assert without == set()
 
 
 def test_what_is_said_to_be_missing_is_asked_for_and_is(metrics: dict[str, list[dict[str, str]]]) -> None:
