@@ -7,13 +7,14 @@ from pathlib import Path
 
 from tests.unit.testing.test_pytest_plugin import run_pytest
 
+NEEDS_SPARK = re.compile("pipeline_tester|pyspark")
+"""These are tried in tests/spark: test_pipeline_cases.py and test_code_of_users.py."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "testing.md"
 
 
 def test_every_block_of_python_passes_with_the_ini_file_and_without(tmp_path: Path) -> None:
     page = PAGE.read_text("utf-8")
-    # What needs Spark is tried in tests/spark/test_pipeline_cases.py.
-    blocks = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "pipeline_tester" not in each]
+    blocks = [each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if not NEEDS_SPARK.search(each)]
     assert len(blocks) == 6
     for number, block in enumerate(blocks):
         (tmp_path / f"test_block_{number}.py").write_text(block)
