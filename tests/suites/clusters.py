@@ -9,10 +9,13 @@ from pathlib import Path
 from tests.suites.model import SuiteUnusable
 from tests.support.apache_kafka import ApacheKafkaBroker, broker_ids_in_metadata
 from tests.support.broker_process import BrokerProcess, Brokers, EmbeddedOfBrokers
+from tests.support.ports import free_port
 from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import ZooKeeperServer
 
+OWN_PORT = "{port}"
+"""In the value of a config: that of the broker's listener PLAINTEXT."""
 OURS = "barnabas"
 KAFKAS = "apache-kafka"
 READY_SECONDS = 60.0
@@ -43,15 +46,16 @@ OVERRIDES: Mapping[str, object] = {
 class _Ours(Brokers):
     def __init__(self, directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, object]) -> None:
         self.coordinator = EmbeddedOfBrokers(directory / "coordinator")
-        self.brokers = {
-            broker_id: BrokerProcess(
+        self.brokers = {}
+        for broker_id in broker_ids:
+            port = free_port()
+            self.brokers[broker_id] = BrokerProcess(
                 directory / f"broker-{broker_id}",
                 broker_id,
                 self.coordinator.address,
-                overrides={**overrides, "broker.rack": _rack(broker_id)},
+                overrides=_of_broker(overrides, broker_id, port),
+                port=port,
             )
-            for broker_id in broker_ids
-        }
 
 
 @contextlib.contextmanager
@@ -70,15 +74,18 @@ def _ours(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, ob
 @contextlib.contextmanager
 def _kafkas(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, object]) -> Iterator[str]:
     zookeeper = ZooKeeperServer(directory / "zookeeper")
-    brokers = [
-        ApacheKafkaBroker(
-            directory / f"broker-{broker_id}",
-            zookeeper.address,
-            broker_id,
-            overrides={**overrides, "broker.rack": _rack(broker_id)},
+    brokers = []
+    for broker_id in broker_ids:
+        port = free_port()
+        brokers.append(
+            ApacheKafkaBroker(
+                directory / f"broker-{broker_id}",
+                zookeeper.address,
+                broker_id,
+                overrides=_of_broker(overrides, broker_id, port),
+                port=port,
+            )
         )
-        for broker_id in broker_ids
-    ]
     try:
         zookeeper.start()
         for broker in brokers:
@@ -97,8 +104,13 @@ def _kafkas(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, 
         zookeeper.kill()
 
 
-def _rack(broker_id: int) -> str:
-    return f"RACK{broker_id}"
+def _of_broker(overrides: Mapping[str, object], broker_id: int, port: int) -> dict[str, object]:
+    """With what tells it from others. A suite that has more listeners names the port of this one."""
+    found = {
+        name: value.replace(OWN_PORT, str(port)) if isinstance(value, str) else value
+        for name, value in overrides.items()
+    }
+    return {**found, "broker.rack": f"RACK{broker_id}"}
 
 
 _KINDS: Mapping[str, Callable[[Path, Sequence[int], Mapping[str, object]], contextlib.AbstractContextManager[str]]] = {

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from tests.suites.clusters import OWN_PORT
 from tests.suites.fetching import called, source_archive
 from tests.suites.model import Result
-from tests.suites.processes import BOOTSTRAP_VARIABLE, WANTED_VARIABLE, plain_environment, run_bounded
+from tests.suites.processes import (
+    BOOTSTRAP_VARIABLE,
+    KEYS_VARIABLE,
+    PORT_VARIABLE,
+    WANTED_VARIABLE,
+    plain_environment,
+    run_bounded,
+)
 from tests.suites.reports import junit, name_of_node
+from tests.support.certificates import Authority
+from tests.support.ports import free_port
+from tests.support.sasl_cluster import login_module
+from tests.support.tls_cluster import pem_properties
 
 _ROOT = Path(__file__).resolve().parents[2]
-_BROKERS_OF_ITS_OWN = "starts a broker of its own, from an unpacked Kafka, to give it keys or users"
+_USER, _PASSWORD = "alice", "alice-secret"
+"""As its fixtures have them."""
+_MECHANISMS = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
+_ITERATIONS = 4_096
+_USERS_SECONDS = 60.0
+_NO_OVERRIDES: Mapping[str, object] = {}
 _TEST_SECONDS_MAX = 120
 
 
@@ -25,15 +50,39 @@ class KafkaPython:
     source = "the source archive on PyPI"
     # What its own scripts start, and its tests suppose: records of all partitions by one fetch, a broker 0.
     broker_ids = (0,)
-    overrides: Mapping[str, object] = {}
     seconds_max = 900.0
-    excluded: Mapping[str, str] = {
-        "test_sasl_integration::*": _BROKERS_OF_ITS_OWN,
-        "TestSSLConnection::*": _BROKERS_OF_ITS_OWN,
-    }
+    excluded: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self.overrides = _NO_OVERRIDES
+        self._keys: Path | None = None
+        self._ports: Mapping[str, int] = {}
 
     def prepare(self) -> None:
         source_archive(self.name, self.version)
+        if self._keys is None:
+            self._keys = Path(tempfile.mkdtemp(prefix="kafka-python-keys-"))
+            atexit.register(shutil.rmtree, self._keys, ignore_errors=True)
+            self._ports = {"SASL_PLAINTEXT": free_port(), "SSL": free_port()}
+            self.overrides = self._listeners(Authority(self._keys / "authority"), self._keys)
+
+    def _listeners(self, authority: Authority, keys: Path) -> dict[str, object]:
+        """What its fixtures give the brokers that they start, of one broker for all of its tests."""
+        # By this name, in whatever directory.
+        shutil.copy(authority.certificate, keys / "ca-cert")
+        where = ",".join(f"{name}://localhost:{port}" for name, port in self._ports.items())
+        plain = login_module("PLAIN", username=_USER, password=_PASSWORD, **{f"user_{_USER}": _PASSWORD})
+        scram = login_module("SCRAM-SHA-256", username=_USER, password=_PASSWORD)
+        jaas = dict.fromkeys(_MECHANISMS, scram) | {"PLAIN": plain}
+        return {
+            "listeners": f"PLAINTEXT://127.0.0.1:{OWN_PORT},{where}",
+            "sasl.enabled.mechanisms": ",".join(jaas),
+            **{
+                f"listener.name.sasl_plaintext.{mechanism.lower()}.sasl.jaas.config": module
+                for mechanism, module in jaas.items()
+            },
+            **pem_properties(authority.sign("/CN=localhost"), authority),
+        }
 
     def tests(self) -> Sequence[str]:
         shown = called(
@@ -42,6 +91,7 @@ class KafkaPython:
         return [name_of_node(line) for line in shown.splitlines() if "::" in line]
 
     def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
+        _make_user(bootstrap_servers)
         report, log = directory / "report.xml", directory / "pytest.log"
         wanted = directory / "wanted.txt"
         wanted.write_text("\n".join(names))
@@ -67,4 +117,18 @@ class KafkaPython:
     def _environment(self, bootstrap_servers: str) -> dict[str, str]:
         path = os.pathsep.join([str(self._directory), str(_ROOT / "src"), str(_ROOT)])
         own = {"KAFKA_VERSION": "3.9.1", "KAFKA_ROOT": str(self._directory), BOOTSTRAP_VARIABLE: bootstrap_servers}
+        own |= {f"{PORT_VARIABLE}_{transport}": str(port) for transport, port in self._ports.items()}
+        own[KEYS_VARIABLE] = str(self._keys)
         return {**plain_environment(), **own, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _make_user(bootstrap_servers: str) -> None:
+    """With whom its tests log in by SCRAM; it makes one by the tools of the Kafka that it starts."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    wanted = [
+        UserScramCredentialUpsertion(_USER, ScramCredentialInfo(mechanism, _ITERATIONS), _PASSWORD.encode())
+        for mechanism in _MECHANISMS.values()
+    ]
+    for credential in wanted:
+        (future,) = admin.alter_user_scram_credentials([credential], request_timeout=_USERS_SECONDS).values()
+        future.result(_USERS_SECONDS)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.suites.processes import BOOTSTRAP_VARIABLE, WANTED_VARIABLE
+from tests.suites.processes import BOOTSTRAP_VARIABLE, KEYS_VARIABLE, PORT_VARIABLE, WANTED_VARIABLE
 from tests.suites.reports import name_of_node
 
 
@@ -43,11 +43,22 @@ def _put_in_place() -> None:
 
     def running(broker_id: int, **settings: Any) -> Any:
         host, _, port = os.environ[BOOTSTRAP_VARIABLE].split(",")[0].rpartition(":")
-        for own in ("host", "port", "external", "zookeeper", "zk_chroot"):
+        for own in ("host", "port", "external", "zookeeper", "zk_chroot", "tmp_dir"):
             settings.pop(own, None)
-        return fixtures.KafkaFixture(host, int(port), broker_id, external=True, **settings)
+        secured = os.environ.get(f"{PORT_VARIABLE}_{settings.get('transport', '')}")
+        if secured is not None:
+            host, port = "localhost", secured
+        made = fixtures.KafkaFixture(host, int(port), broker_id, external=True, **settings)
+        made.ssl_dir = os.environ.get(KEYS_VARIABLE)
+        return made
+
+    def topic_names(fixture: Any) -> list[str]:
+        # By one of the tools of the Kafka that it would have started.
+        with fixtures.KafkaAdminClient(**fixture._enrich_client_params({"client_id": "topics"})) as admin:
+            return list(admin.list_topics())
 
     fixtures.KafkaFixture.instance = staticmethod(running)
+    fixtures.KafkaFixture.get_topic_names = topic_names
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,6 +26,8 @@ class Result:
     outcome: Outcome
     detail: str = ""
     seconds: float = 0.0
+    is_second: bool = False
+    """It had failed, and was run once more."""
 
 
 NOT_RUN = Result(Outcome.NOT_RUN, "the suite ended, or was ended, before it")
@@ -99,6 +101,12 @@ class SuiteOutcome:
             name
             for name, result in sorted(self.ours.items())
             if result.outcome is not Outcome.PASSED and self.kafkas[name].outcome is Outcome.PASSED
+        ]
+
+    def passed_second(self, results: Mapping[str, Result]) -> list[str]:
+        """The tests that failed first, and passed alone: a busy machine's, or a fault that comes now and then."""
+        return [
+            name for name, result in sorted(results.items()) if result.is_second and result.outcome is Outcome.PASSED
         ]
 
     def failing_beside(self) -> list[str]:

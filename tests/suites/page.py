@@ -19,8 +19,8 @@ _HEAD = """# What others wrote to test brokers
 
 Suites of clients' authors, unchanged, each on fresh broker processes of ours and, in the same run and configured
 alike, on as many of Apache Kafka 3.9.1: `make test-suites`, every night. A test that passes on Apache Kafka and not
-here fails the run. What fails is run once more, alone, on the same cluster; what a suite skips by itself does not count
-as passed. Tests that want no broker are left out where the suite tells them apart.
+here fails the run. What fails is run once more, alone, on the same cluster, and is named where it passes then; what a
+suite skips by itself does not count as passed. Tests that want no broker are left out where the suite tells them apart.
 
 The sources come from the registries at fixed versions, by their ordinary clients, and are unpacked below `.cache`;
 nothing of them is in this repository. `python -m tests.suites.run --write` writes this page and
@@ -44,6 +44,10 @@ def with_outcomes(results: Mapping[str, Any], outcomes: Iterable[SuiteOutcome]) 
             "ours": outcome.passed(outcome.ours),
             "kafkas": outcome.passed(outcome.kafkas),
             "excluded": outcome.excluded_tests,
+            "passed at last": {
+                "ours": outcome.passed_second(outcome.ours),
+                "kafkas": outcome.passed_second(outcome.kafkas),
+            },
             "not passed": {
                 name: [result.outcome.value, outcome.kafkas[name].outcome.value]
                 for name, result in sorted(outcome.ours.items())
@@ -72,6 +76,10 @@ def _section(name: str, result: Mapping[str, Any] | None, source: str, excluded:
     if result is not None and result["not passed"]:
         lines += ["", "| not passed by both | here | on Apache Kafka |", "|---|---|---|"]
         lines += [f"| `{test}` | {ours} | {kafkas} |" for test, (ours, kafkas) in result["not passed"].items()]
+    second = {} if result is None else result.get("passed at last", {})
+    for where, key in (("here", "ours"), ("on Apache Kafka", "kafkas")):
+        if names := second.get(key):
+            lines += ["", f"Passed {where} when run once more: {', '.join(f'`{name}`' for name in names)}."]
     if excluded:
         lines += ["", "Excluded:", ""]
         lines += [f"- `{pattern}`: {reason}." for pattern, reason in excluded.items()]

@@ -10,6 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 BOOTSTRAP_VARIABLE = "BARNABAS_SUITE_BOOTSTRAP"
+PORT_VARIABLE = "BARNABAS_SUITE_PORT"
+"""With the name of a transport behind it: where a broker speaks that."""
+KEYS_VARIABLE = "BARNABAS_SUITE_KEYS"
+"""A directory with what clients trust."""
 WANTED_VARIABLE = "BARNABAS_SUITE_TESTS"
 """A file with the names of the tests to run, one a line; without it all are."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -162,6 +163,7 @@ def test_results_that_are_not_of_this_run_stay() -> None:
         "ours": 1,
         "kafkas": 1,
         "excluded": 3,
+        "passed at last": {"ours": [], "kafkas": []},
         "not passed": {"a": ["skipped", "skipped"]},
     }
 
@@ -172,3 +174,15 @@ def test_every_suite_and_every_reason_is_on_the_page() -> None:
         assert f"## {suite.name}" in text
         assert all(f"`{pattern}`: {reason}." in text for pattern, reason in suite.excluded.items())
     assert all(f"**{name}**" in text for name in UNOBTAINABLE)
+
+
+def test_what_passed_only_when_it_was_run_once_more_is_named() -> None:
+    second = Result(Outcome.PASSED, is_second=True)
+    outcome = _outcome({"a": second, "b": _PASSED}, {"a": _PASSED, "b": second})
+    assert (outcome.passed_second(outcome.ours), outcome.passed_second(outcome.kafkas)) == (["a"], ["b"])
+    assert wrong_with(outcome) == []
+    name, suite = next(iter(SUITES.items()))
+    results = {suite.name: with_outcomes({}, [dataclasses.replace(outcome, name=suite.name)])[suite.name]}
+    shown = page(results)
+    assert "Passed here when run once more: `a`." in shown, name
+    assert "Passed on Apache Kafka when run once more: `b`." in shown
