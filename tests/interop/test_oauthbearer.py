@@ -198,8 +198,8 @@ MESSAGES: Final[Mapping[str, bytes]] = {
 }
 
 
-def say(port: int, message: bytes) -> Any:
-    """What is said to a first message: who is let in has a session; else what comes, and that it ends."""
+def say(port: int, message: bytes, seconds: float) -> Any:
+    """What is said to a first message: who is let in has a session; else what comes, and whether it ends so soon."""
     wire = Wire(port)
     try:
         wire.say(handshake("OAUTHBEARER"))
@@ -208,7 +208,7 @@ def say(port: int, message: bytes) -> Any:
             return (
                 answer if answer == "closed" else (answer.error_code, answer.error_message, answer.session_lifetime_ms)
             )
-        return bytes(answer.auth_bytes), wire.say(authenticate(b"\x01")), wire.is_open()
+        return bytes(answer.auth_bytes), wire.say(authenticate(b"\x01")), wire.is_open(seconds)
     finally:
         wire.close()
 
@@ -221,9 +221,14 @@ def are_alike(ours: Any, theirs: Any) -> bool:
 
 
 def differences(pair: Pair, messages: Mapping[str, bytes]) -> dict[str, Any]:
-    answers = {
-        name: [say(pair.sasl_ports[each], message) for each in (OURS, THEIRS)] for name, message in messages.items()
-    }
+    def said(message: bytes, seconds: float) -> list[Any]:
+        return [say(pair.sasl_ports[each], message, seconds) for each in (OURS, THEIRS)]
+
+    answers = {name: said(message, 0.5) for name, message in messages.items()}
+    for name, (ours, theirs) in answers.items():
+        if not are_alike(ours, theirs) and ours[:2] == theirs[:2]:
+            # Once more, with more patience: on a busy machine either may close a connection later.
+            answers[name] = said(messages[name], 10.0)
     return {name: both for name, both in answers.items() if not are_alike(*both)}
 
 
