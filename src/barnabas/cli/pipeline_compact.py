@@ -99,8 +99,10 @@ def _compacted(session: Any, writer: LakeWriter, target: int) -> Compacted:
             told = time.monotonic()
             tracker = session.sparkContext.statusTracker()
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-            tasks = sum(stage.numTasks for stage in stages if stage)
-            say(f"  {counted(sum(stage.numCompletedTasks for stage in stages if stage), 'task')} of {tasks} under way")
+            tasks, done_tasks = (
+                sum(getattr(stage, name) for stage in stages if stage) for name in ("numTasks", "numCompletedTasks")
+            )
+            say(f"  {done_tasks} of {counted(tasks, 'task')} that are under way" if tasks else "  Spark plans ...")
 
     error = worked_to_the_end(work, tell).error
     if error is not None:
