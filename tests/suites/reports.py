@@ -18,11 +18,14 @@ def name_of_node(node_id: str) -> str:
     return f"{Path(holder.rpartition('::')[2]).stem}::{test}"
 
 
-def junit(report: str) -> dict[str, Result]:
-    """The results in a JUnit report of pytest's, by `name_of_node`, parameters included."""
+def junit(report: str, *, is_whole: bool = False) -> dict[str, Result]:
+    """The results in a JUnit report of pytest's, by `name_of_node`, parameters included; with `is_whole` the name has
+    the module in full, where several have classes of the same name.
+    """
     results: dict[str, Result] = {}
     for case in ET.fromstring(report).iter("testcase"):
-        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        holder = case.get("classname", "")
+        name = f"{holder if is_whole else holder.rpartition('.')[2]}::{case.get('name')}"
         outcome, detail = Outcome.PASSED, ""
         for child in case:
             if child.tag in {"failure", "error"}:

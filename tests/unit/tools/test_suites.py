@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.suites import projects
 from tests.suites.catalogue import SUITES, UNOBTAINABLE
 from tests.suites.librdkafka import broker_tests
-from tests.suites.model import Outcome, Result, SuiteOutcome, complete, reason_to_exclude, stale_exclusions, wrong_with
+from tests.suites.model import (
+    Outcome,
+    Result,
+    SuiteOutcome,
+    SuiteUnusable,
+    complete,
+    reason_to_exclude,
+    stale_exclusions,
+    wrong_with,
+)
 from tests.suites.page import PAGE, page, stored, with_outcomes
 from tests.suites.processes import run_bounded
 from tests.suites.reports import go_json, junit, librdkafka_state, name_of_node
@@ -60,6 +71,10 @@ def test_report_of_pytest_keeps_the_worse_of_a_test_and_its_tear_down() -> None:
         "test_a::test_one[x]": Result(Outcome.FAILED, "trace", 0.0),
         "TestB::test_two": Result(Outcome.SKIPPED, "no SASL", 0.0),
     }
+    assert list(junit(report, is_whole=True)) == [
+        "test.integration.test_a::test_one[x]",
+        "test.integration.test_a.TestB::test_two",
+    ]
     assert name_of_node("test/integration/test_a.py::test_one[x]") == "test_a::test_one[x]"
     assert name_of_node("test/integration/test_a.py::TestB::test_two") == "TestB::test_two"
 
@@ -186,3 +201,26 @@ def test_what_passed_only_when_it_was_run_once_more_is_named() -> None:
     shown = page(results)
     assert "Passed here when run once more: `a`." in shown, name
     assert "Passed on Apache Kafka when run once more: `b`." in shown
+
+
+def test_what_fails_a_run_of_a_projects_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    project = dataclasses.replace(projects.PROJECTS["faststream"], fails={"tests.a::slow": "a second is not enough"})
+    monkeypatch.setattr(projects, "PROJECTS", {"faststream": project})
+    slow = {"tests.a::slow": _FAILED}
+    assert projects.wrong_with("faststream", {"tests.a::one": _PASSED, **slow}) == []
+    assert projects.wrong_with("faststream", {"tests.a::one": _PASSED, "tests.a::slow": _PASSED}) == [
+        "tests.a::slow is said to fail, and does not"
+    ]
+    assert projects.wrong_with("faststream", {"tests.a::one": _FAILED, **slow}) == [
+        "tests.a::one failed: boom",
+        "no test passed",
+    ]
+    assert projects.counted({"a": _PASSED, "b": _PASSED, "c": _SKIPPED}) == {"passed": 2, "skipped": 1}
+
+
+def test_a_checkout_at_another_commit_is_not_run(tmp_path: Path) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    with pytest.raises(SuiteUnusable, match="have it at f5713c5b2 of https"):
+        projects.run_project("faststream", tmp_path)

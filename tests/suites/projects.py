@@ -1,0 +1,158 @@
+"""Runs the tests of projects that use Kafka on a cluster of `barnabas.testing`, in place of the broker that they want.
+
+`python -m tests.suites.projects NAME CHECKOUT`: CHECKOUT is a clone of the project's repository at the commit below;
+its archive in the registry has no tests. The project gets an environment of its own below `.cache`, at the versions
+of `requirements/NAME.txt`. What fails is run once more, alone; exit status 1 when it fails again, unless it is among
+those that are known to, or when one of those passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from barnabas.testing import KafkaCluster
+from tests.suites.fetching import SUITES_DIRECTORY, called
+from tests.suites.model import Outcome, Result, SuiteUnusable
+from tests.suites.processes import BOOTSTRAP_VARIABLE, plain_environment, run_bounded
+from tests.suites.reports import junit
+
+_HERE: Final = Path(__file__).resolve().parent
+_TEST_SECONDS_MAX: Final = 180
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Tests of a project at one commit of its repository."""
+
+    version: str
+    repository: str
+    commit: str
+    requires: Sequence[str]
+    """What pip installs, in the checkout."""
+    tests: Sequence[str]
+    """What pytest is given."""
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Configs of the broker, where the project supposes them."""
+    fails: Mapping[str, str] = field(default_factory=dict)
+    """Tests that cannot pass, and why."""
+
+
+PROJECTS: Final[Mapping[str, Project]] = {
+    "faststream": Project(
+        "0.5.39",
+        "https://github.com/ag2ai/faststream",
+        "f5713c5b2",
+        [
+            ".[kafka,confluent,test-core]", "pytest-timeout", "fastapi==0.115.12", "pydantic-settings", "httpx==0.28.1",
+            "PyYAML", "email-validator", "opentelemetry-sdk", "prometheus-client", "typer", "watchfiles",
+        ],
+        ["tests/brokers/kafka", "tests/brokers/confluent", "-m", "not slow"],
+        # Kafka's default; tests of a group expect all of its members in the first generation.
+        {"group.initial.rebalance.delay.ms": "3000"},
+    ),
+}  # fmt: skip
+
+
+def run_project(name: str, checkout: Path) -> dict[str, Result]:
+    """What becomes of each of its tests. Raises SuiteUnusable."""
+    project = PROJECTS[name]
+    head = called(["git", "rev-parse", "HEAD"], checkout).strip()
+    if not head.startswith(project.commit):
+        raise SuiteUnusable(f"{checkout} is at {head}: have it at {project.commit} of {project.repository}")
+    python = _environment(name, project, checkout)
+    with tempfile.TemporaryDirectory() as work, KafkaCluster(config=project.config) as cluster:
+
+        def run(tests: Sequence[str], seconds_max: float) -> dict[str, Result]:
+            return _run(python, checkout, Path(work), cluster.bootstrap_servers, tests, seconds_max)
+
+        results = run(project.tests, 3_600)
+        failed = {node for node, result in results.items() if result.outcome is Outcome.FAILED}
+        for test in sorted({node.rpartition("::")[2].partition("[")[0] for node in failed}):
+            again = run([*project.tests, "-k", test], 600)
+            results |= {node: result for node, result in again.items() if node in failed}
+    return results
+
+
+def wrong_with(name: str, results: Mapping[str, Result]) -> list[str]:
+    """What fails a run, a line each."""
+    project = PROJECTS[name]
+    failed = {node for node, result in results.items() if result.outcome is Outcome.FAILED}
+    wrong = [f"{node} failed: {results[node].detail[-800:]}" for node in sorted(failed - project.fails.keys())]
+    wrong += [f"{node} is said to fail, and does not" for node in sorted(project.fails.keys() - failed)]
+    if not any(result.outcome is Outcome.PASSED for result in results.values()):
+        wrong.append("no test passed")
+    return wrong
+
+
+def counted(results: Mapping[str, Result]) -> dict[str, int]:
+    """How many there are of each outcome."""
+    return {
+        outcome.value: number
+        for outcome in Outcome
+        if (number := sum(result.outcome is outcome for result in results.values()))
+    }
+
+
+# Inside.
+
+
+def _environment(name: str, project: Project, checkout: Path) -> Path:
+    """The Python of the project's own environment, made once."""
+    directory = SUITES_DIRECTORY / f"{name}-{project.version}-environment"
+    python, done = directory / "bin" / "python", directory / "installed"
+    if done.exists():
+        return python
+    SUITES_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    called([sys.executable, "-m", "venv", "--clear", directory], checkout)
+    # Ours are not its versions.
+    constraints = {"PIP_CONSTRAINT": str(_HERE / "requirements" / f"{name}.txt"), "PIP_BUILD_CONSTRAINT": ""}
+    pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    called([*pip, *project.requires], checkout, seconds_max=1_800, environment=constraints)
+    done.touch()
+    return python
+
+
+def _run(
+    python: Path, checkout: Path, work: Path, servers: str, tests: Sequence[str], seconds_max: float
+) -> dict[str, Result]:
+    report, log = work / "report.xml", work / "pytest.log"
+    report.unlink(missing_ok=True)
+    command: list[str | Path] = [
+        python, "-m", "pytest", "-q", "-p", "barnabas_project", "-p", "no:cacheprovider",
+        f"--timeout={_TEST_SECONDS_MAX}", f"--junit-xml={report}", "-o", "junit_family=xunit1", *tests,
+    ]  # fmt: skip
+    path = os.pathsep.join([str(_HERE / "plugins"), str(checkout)])
+    own = {BOOTSTRAP_VARIABLE: servers, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    run_bounded(command, checkout, log, seconds_max=seconds_max, environment={**plain_environment(), **own})
+    if not report.exists():
+        raise SuiteUnusable(f"pytest has left no report:\n{log.read_text('utf-8', 'replace')[-3_000:]}")
+    return junit(report.read_text("utf-8"), is_whole=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=PROJECTS)
+    parser.add_argument("checkout", type=Path)
+    given = parser.parse_args(arguments)
+    try:
+        results = run_project(given.name, given.checkout.resolve())
+    except (SuiteUnusable, subprocess.SubprocessError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    wrong = wrong_with(given.name, results)
+    print(f"{given.name} {PROJECTS[given.name].version}: {counted(results)}")
+    for line in wrong:
+        print(line)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
