@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from barnabas.serving.fetch_reads import FetchQuota
 
 _USER: Final = "User:"
-_TURN_PERCENT: Final = 0.1 * PERCENT_PER_SECOND
-"""A tenth of a second: so long no turn of the loop takes. Who has room for it is not held back for one."""
 
 
 class ClientThrottles:
@@ -146,8 +144,6 @@ class _DataQuota:
             return 0
         if since is None:
             return timed.take(0.0)
-        if timed.has_room(_TURN_PERCENT):
-            return 0
         at = self._elapsed()
         percent = (at - since) * PERCENT_PER_SECOND
         if timed.has_room(percent):

@@ -35,7 +35,6 @@ TURN_BYTES: Final = 256 * 1024
 _UNSENT_BYTES_HIGH: Final = 64 * 1024
 _UNSENT_OF_PROTOCOL_MAX: Final = 1024 * 1024
 """What OpenSSL itself may have to say to a peer that does not read: more is an attack."""
-_AT_ONCE_BYTES_MAX: Final = 4 * 1024
 RECORDS_PER_TURN: Final = 256
 """What one connection has decrypted in one turn, however small."""
 _RECORDS_PER_STEP: Final = 64
@@ -179,10 +178,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         received = self._end.handshakes.received[:count]
         if self._phase is _OPEN:
             end = self._records.cut(received, RECORDS_PER_TURN)
+            self._incoming.write(received[:end])
             if end < count:
                 self._later = bytes(received[end:])
-                received = received[:end]
-            self._incoming.write(received)
             self._decrypt()
         elif self._phase is Phase.CONNECTING:
             self._take_of_handshake(received)
@@ -449,27 +447,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._phase in (Phase.CLOSING, Phase.CLOSED) or self._raw is None or self._raw.is_closing()
 
     def write(self, data: Buffer) -> None:
-        """As `writelines`; a small answer that nothing waits before is encrypted and given to the transport here."""
-        secured, raw = self._ssl, self._raw
-        if (
-            secured is None
-            or raw is None
-            or self._phase is not _OPEN
-            or self._backlog
-            or self._is_raw_full
-            or not 0 < len(data) <= _AT_ONCE_BYTES_MAX
-            or raw.is_closing()
-        ):
-            self.writelines((data,))
-            return
-        try:
-            secured.write(data)
-        except ssl.SSLError as error:
-            self._link.fail(f"it cannot be written to: {as_words(error, is_server=self._end.is_server)}")
-            return
-        raw.write(self._outgoing.read())
-        if raw.get_write_buffer_size() > self._high:
-            self._tell_level()
+        self.writelines((data,))
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
         """Takes the buffers, which must not change any more; what is not encrypted at once is not copied."""

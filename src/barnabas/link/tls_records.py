@@ -6,14 +6,12 @@ room for would hold the loop for 150 ms, again and again.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from barnabas.wire.primitives import Buffer
 
 _HEADER_BYTES: Final = 5
-_length_at: Final = struct.Struct(">3xH").unpack_from
 _JUDGED_RECORDS: Final = 64
 _DATA_BYTES_MIN: Final = 2
 """Of each record on the average: Java gives the size of a frame a record of its own, 4 bytes, and then the frame."""
@@ -34,14 +32,6 @@ class Records:
     def cut(self, received: Buffer, records_max: int) -> int:
         """How many of the bytes belong to the present record and the next `records_max`; they count as taken."""
         position, size, count = self._left, len(received), 0
-        if (
-            size >= _HEADER_BYTES
-            and not position
-            and not self._header
-            and _length_at(received)[0] == size - _HEADER_BYTES
-        ):
-            self._judged += 1  # one, as nearly always: the loop would find the same
-            return size
         while position < size and count < records_max:
             if self._header or size - position < _HEADER_BYTES:
                 missing = _HEADER_BYTES - len(self._header)
