@@ -31,6 +31,7 @@ from barnabas.pipelines.group_offsets import GroupOffsets, committing
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.lost_records import lost_records, refuse_lost_records
+from barnabas.pipelines.new_state import refuse_new_state
 from barnabas.pipelines.offset_ranges import OffsetRange, starts_of
 from barnabas.pipelines.plan import check_views, create_views, rows_to_write, rows_with_order, streams_of
 from barnabas.pipelines.progress import (
@@ -297,6 +298,7 @@ class PipelineRun:
         create_views(self._pipeline, self._session, lambda source: empty_frame(self._session, source))
         self._refuse_to_go_on()
         modes = check_views(self._pipeline, self._session)
+        refuse_new_state(self._pipeline, self._session, self._state)
         try:
             self._tables.read()
         except TableFailedError as error:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_STATEFUL = ("Aggregate", "Deduplicate", "Distinct", "WithState", "Limit")
+
+
 def refusal_of_output_mode(session: SparkSession, frame: DataFrame, output_mode: str) -> str | None:
     """Why Spark would not run a streaming frame in the output mode `Update`, `Append`, ...; None when it would.
 
@@ -35,6 +38,17 @@ def aggregates_a_stream(frame: DataFrame) -> bool:
         "Aggregate" in node.nodeName() and node.isStreaming()
         for node in _nodes(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
     )
+
+
+def keeps_state(frame: DataFrame) -> bool:
+    """Whether a query of the frame keeps state: groups, rows that are known, streams that are joined, or one's own."""
+    for node in _nodes(frame._jdf.queryExecution().analyzed()):  # noqa: SLF001
+        name = node.nodeName()
+        if node.isStreaming() and any(sign in name for sign in _STATEFUL):
+            return True
+        if name == "Join" and node.left().isStreaming() and node.right().isStreaming():
+            return True
+    return False
 
 
 def has_python_state(frame: DataFrame) -> bool:

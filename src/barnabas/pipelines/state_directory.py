@@ -280,9 +280,9 @@ class StateDirectory:
         """Whether any batch was ever begun from this state."""
         return any(self.directory.glob("checkpoints/*/offsets/[0-9]*"))
 
-    def _with_spark_state(self) -> frozenset[str]:
-        """The queries for which Spark has kept state, as the state calls them."""
-        return frozenset(path.parents[1].name for path in self.directory.glob("checkpoints/*/state/*"))
+    def has_spark_state(self, view: str) -> bool:
+        """Whether Spark has kept state for the view's query."""
+        return self.name_of(view) in self._with_spark_state()
 
     def batches_done(self, view: str) -> BatchesDone:
         """The last batch of the view's query that was begun, and the last that was finished."""
@@ -338,6 +338,10 @@ class StateDirectory:
         paths = (*self.directory.glob(f"outbox/*/{SENT_NOTE}"), *self.table_notes.glob("*.json"))
         notes = (_read_json(path) for path in paths)
         return any(note is None or note.get("next_batch") != 0 for note in notes)
+
+    def _with_spark_state(self) -> frozenset[str]:
+        """The queries for which Spark has kept state, as the state calls them."""
+        return frozenset(path.parents[1].name for path in self.directory.glob("checkpoints/*/state/*"))
 
     def _of_batches(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without the sinks of queries that have begun no batch: they have no state, and may be anything."""
