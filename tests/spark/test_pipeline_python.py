@@ -132,6 +132,16 @@ def test_what_a_function_does_wrong_is_told_at_its_line(
     assert str(caught.value).startswith(f"{tmp_path / 'steps.py'}:{told}")
 
 
+def test_a_row_that_a_function_fails_at_is_told_with_the_line(tester: PipelineTester, tmp_path: Path) -> None:
+    text = "@F.udf('int')\ndef share(delay):\n    return 60 // delay\n\n\ndef late(flights):\n"
+    returned = "    return flights.withColumn('delay', share('delay'))\n"
+    (tmp_path / "steps.py").write_text(f"from pyspark.sql import functions as F\n\n\n{text}{returned}")
+    (tmp_path / "mixed.yaml").write_text(MIXED.replace("by_hour, from: by_hour, key: hour", "late, from: late"))
+    with pytest.raises(PipelineError) as caught:
+        tester.run(tmp_path / "mixed.yaml", {"flights": [{"carrier": "AA", "delay": 0, "time": "2013-01-01"}]})
+    assert f"late failed at a row, {tmp_path / 'steps.py'}:6: ZeroDivisionError" in str(caught.value)
+
+
 STATELESS = ("where('delay > 1')", "select('time').withColumn('one', F.lit(1))", "join(airlines, 'carrier')")
 STATEFUL = (
     "groupBy('carrier').count()",

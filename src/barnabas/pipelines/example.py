@@ -86,6 +86,9 @@ def write_example(path: Path) -> None:
 
     Raises PipelineError where it is, or cannot be written, PipelineMissingError without its directory.
     """
+    if path.suffix == ".py":
+        message = f"{path}: the first pipeline is YAML, so name it {path.with_suffix('.yaml')}; one in Python is in"
+        raise PipelineError(f"{message} docs/pipelines.md, Pipelines in Python")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(example_text(path))

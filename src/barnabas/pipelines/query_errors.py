@@ -58,6 +58,11 @@ _TABLE_CHANGED = (
 )
 _STATE_CHANGED = ("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "STATE_SCHEMA")
 
+# Spark waits for 10 s, and has no setting for that.
+_PYTHON_IS_SLOW = "Timed out while waiting for the Python worker to connect back"
+_PLACE = re.compile(r'\s*File "([^"]+)", line (\d+)')
+"""Of a line of a traceback of Python's."""
+
 _FORMS = {
     SourceFormat.JSON: "JSON",
     SourceFormat.AVRO: "Avro",
@@ -88,6 +93,9 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
     if key is not None:
         return _of_two_rows(pipeline, query, key)
     more = f"; {log_path} says more"
+    in_python = _of_python(pipeline, query, text)
+    if in_python is not None:
+        return QueryFailure(f"{in_python}{more}")
     if "UnknownTopicOrPartition" in text or "PARTITIONS_DELETED" in text or "INITIAL_OFFSET_NOT_FOUND" in text:
         topics = ", ".join(source.topic for source in pipeline.sources)
         return QueryFailure(
@@ -111,6 +119,12 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
         return QueryFailure(
             f"the checkpoint of {query} cannot be read ({_reason(text)}): remove {pipeline.state_directory} and the "
             f"Parquet tables to compute everything again{more}"
+        )
+    if _PYTHON_IS_SLOW in text:
+        return QueryFailure(
+            f"a process of Python for {query} did not start within 10 s: this machine has too much to do; run it "
+            f"again, and it continues where it was{more}",
+            is_passing=True,
         )
     if "OutOfMemoryError" in text:
         return QueryFailure(
@@ -190,6 +204,22 @@ def _of_bad_record(pipeline: Pipeline, record: dict[str, Any]) -> QueryFailure:
         "any value of a field) and run it again, or delete the record from the topic",
         None if source is None else source.schema_line,
     )
+
+
+def _of_python(pipeline: Pipeline, query: str, text: str) -> str | None:
+    """What a function of the pipeline raised for some row, and where; None where it was not one of these."""
+    codes = [step.python for step in pipeline.steps if step.python is not None]
+    _, is_there, trace = text.rpartition("Traceback (most recent call last):\n")
+    if not codes or not is_there:
+        return None
+    lines = trace.splitlines()
+    raised = next((line for line in lines if line.strip() and not line[0].isspace()), "an error")
+    files = {str(file) for code in codes for each in code.files for file in (each, each.resolve())}
+    places = [f"{found[1]}:{found[2]}" for found in map(_PLACE.match, lines) if found and found[1] in files]
+    if not places:
+        return None
+    raised = raised if len(raised) <= _REASON_CHARACTERS_MAX else raised[:_REASON_CHARACTERS_MAX] + " ..."
+    return f"{query} failed at a row, {places[-1]}: {raised}"
 
 
 def _reason(text: str) -> str:

@@ -114,6 +114,37 @@ def test_a_file_that_is_not_there_has_its_own_status(tmp_path: Path, subcommand:
     assert "does not exist: `barnabas pipeline init" in answer.stderr
 
 
+IN_PYTHON = """\
+from barnabas.pipelines import pipeline
+raise ValueError("this was run")
+@pipeline(sources={"flights": {"topic": "flights", "schema": "id INT"}}, sinks=[{"topic": "out"}])
+def passed(flights):
+    return flights
+"""
+
+
+@pytest.mark.parametrize("arguments", [("check", "--no-spark"), ("check",), ("run", "--once")])
+def test_a_file_of_python_is_run_before_the_cluster_is_asked(
+    tmp_path: Path, cluster: list[str], arguments: tuple[str, ...]
+) -> None:
+    path = tmp_path / "passed.py"
+    path.write_text(IN_PYTHON)
+    answer = invoke(*arguments, path)
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert answer.stderr == f"pipeline {arguments[0]}: {path}:2: ValueError: this was run\n"
+    assert cluster == []
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("subcommand", ["graph", "status"])
+def test_a_file_of_python_is_not_run_to_look_at_it(tmp_path: Path, subcommand: str) -> None:
+    path = tmp_path / "passed.py"
+    path.write_text(IN_PYTHON)
+    answer = invoke(subcommand, path)
+    assert "this was run" not in answer.output
+    assert "passed" in answer.stdout
+
+
 def test_directories_come_before_the_cluster(tmp_path: Path, cluster: list[str]) -> None:
     (tmp_path / "out").touch()
     answer = invoke("check", flights(tmp_path))

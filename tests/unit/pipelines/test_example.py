@@ -36,6 +36,12 @@ def test_has_the_name_of_its_file(file: str, name: str, shown: str) -> None:
     assert "FILE" not in text
 
 
+def test_is_not_written_into_a_file_of_python(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"sales\.py: the first pipeline is YAML, so name it .*sales\.yaml"):
+        write_example(tmp_path / "sales.py")
+    assert not (tmp_path / "sales.py").exists()
+
+
 def test_overwrites_nothing(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("mine", encoding="utf-8")

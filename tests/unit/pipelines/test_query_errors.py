@@ -9,6 +9,7 @@ import pytest
 
 from barnabas.pipelines.definition import Pipeline, SourceFormat
 from barnabas.pipelines.query_errors import failure_of
+from barnabas.pipelines.reading import read_pipeline
 from tests.unit.pipelines.made_pipelines import made_pipeline
 
 LOG = Path("/state/logs/spark.log")
@@ -51,6 +52,7 @@ def test_a_record_without_a_key_is_named_with_the_line_of_its_source(pipeline: P
 @pytest.mark.parametrize(
     ("text", "told", "is_passing"),
     [
+        ("SparkException: Timed out while waiting for the Python worker to connect back", "did not start within", True),
         (
             "java.lang.IllegalStateException: [KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED] Some data may have been lost",
             "allow_data_loss: true",
@@ -85,3 +87,21 @@ def test_the_innermost_cause_is_told(pipeline: Pipeline) -> None:
     )
     message = failure_of(pipeline, "by_day", text, LOG).message
     assert message == f"by_day failed: [CAST_INVALID_INPUT] The value 'x' is no INT; {LOG} says more"
+
+
+def test_a_function_of_python_that_fails_at_a_row_is_named_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("def late(flights):\n    return flights\n")
+    path = tmp_path / "late.yaml"
+    source = '{flights: {topic: flights, schema: "id INT"}}'
+    step = '{name: late, python: "steps.py:late"}'
+    path.write_text(f"name: late\nsources: {source}\nsteps: [{step}]\nsinks: [{{topic: out, from: late}}]\n")
+    text = (
+        "Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "/spark/worker.py", line 100, in main\n    process()\n'
+        f'  File "{tmp_path}/steps.py", line 2, in late\n    return 1 / 0\n           ~~^~~\n'
+        "ZeroDivisionError: division by zero\n\n\tat org.apache.spark.api.python.BasePythonRunner\n"
+    )
+    found = failure_of(read_pipeline(path), "late", text, LOG)
+    told = f"late failed at a row, {tmp_path}/steps.py:2: ZeroDivisionError: division by zero; {LOG} says more"
+    assert (found.message, found.is_passing) == (told, False)
+    assert "steps.py" not in failure_of(made_pipeline(tmp_path), "late", text, LOG).message
