@@ -84,7 +84,9 @@ steps:
 sinks:
   - {topic: by_hour, from: by_hour, key: hour}
 """
-SHIFTS = (Path(__file__).resolve().parents[2] / "examples" / "shifts.py").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+SHIFTS = (ROOT / "examples" / "shifts.py").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +102,17 @@ def test_a_function_makes_results_of_streams_and_tables_with_modules_beside_it(
     (tmp_path / "words.py").write_text(WORDS)
     (tmp_path / "split.test.yaml").write_text(SPLIT_TESTS)
     tester.check(tmp_path / "split.py")
+
+
+def test_the_pipeline_of_the_docs_does_what_they_say(tester: PipelineTester, tmp_path: Path) -> None:
+    _, _, section = (DOCS / "pipelines.md").read_text().partition("\n## Pipelines in Python\n")
+    (tmp_path / "delays.py").write_text(section.partition("```python\n")[2].partition("```")[0])
+    flights = [{"carrier": "UA", "origin": "EWR", "dep_delay": 1, "time_hour": f"2013-01-0{n}"} for n in (1, 1, 2)]
+    output = tester.run(tmp_path / "delays.py", {"airlines": [{"carrier": "UA", "name": "United"}], "flights": flights})
+    assert [(row["name"], row["day"].day, row["flights"]) for row in output.rows("delays")] == [
+        ("United", 1, 2),
+        ("United", 2, 1),
+    ]
 
 
 def test_a_step_of_yaml_may_be_a_function_that_steps_in_sql_read(tester: PipelineTester, tmp_path: Path) -> None:
@@ -142,11 +155,10 @@ def test_a_row_that_a_function_fails_at_is_told_with_the_line(tester: PipelineTe
     assert f"late failed at a row, {tmp_path / 'steps.py'}:6: ZeroDivisionError" in str(caught.value)
 
 
-STATELESS = ("where('delay > 1')", "select('time').withColumn('one', F.lit(1))", "join(airlines, 'carrier')")
+STATELESS = ("where('delay > 1').withColumn('one', F.lit(1)).join(airlines, 'carrier')",)
 STATEFUL = (
     "groupBy('carrier').count()",
     "dropDuplicates(['carrier'])",
-    "distinct()",
     "join(flights.withColumnRenamed('delay', 'd'), 'carrier')",
 )
 

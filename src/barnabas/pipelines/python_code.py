@@ -53,7 +53,7 @@ def parts_of_code(
     """A digest of each definition that counts, by its name; those of files beside it as `FILE: NAME`.
 
     Layout, comments and docstrings are nothing, and so is the `decorator` that makes the pipeline: its arguments are
-    compared by themselves. Raises RecursionError where code is nested too deeply.
+    compared by themselves.
     """
     definitions, others = _statements(tree)
     found: dict[str, list[ast.stmt]] = {}
@@ -162,19 +162,39 @@ def _digest(statements: list[ast.stmt], left_out: ast.expr | None) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]
 
 
-def _form(value: object, left_out: ast.expr | None) -> str:
-    """A syntax tree as text that each version of Python writes alike: what is absent in a node is not there."""
-    if isinstance(value, ast.AST):
-        fields = (
-            f"{name}={_form(each, left_out)}"
-            for name, each in ast.iter_fields(value)
-            if name not in _LEFT_OUT and each is not None and each != []
-        )
-        return f"{type(value).__name__}({','.join(fields)})"
-    if isinstance(value, list):
-        items = (each for each in value if each is not left_out and not _is_text(each))
-        return f"[{','.join(_form(each, left_out) for each in items)}]"
-    return repr(value)
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What stands between the parts of a tree, in its text."""
+
+    text: str
+
+
+def _form(tree: object, left_out: ast.expr | None) -> str:
+    """A syntax tree as text that each version of Python writes alike: what is absent in a node is not there.
+
+    Long chains of calls are deep trees: no function calls itself here.
+    """
+    written: list[str] = []
+    waiting: list[object] = [tree]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, _Mark):
+            written.append(each.text)
+        elif isinstance(each, ast.AST):
+            written.append(f"{type(each).__name__}(")
+            waiting.append(_Mark(")"))
+            for name, value in reversed(list(ast.iter_fields(each))):
+                if name not in _LEFT_OUT and value is not None and value != []:
+                    waiting += [value, _Mark(f" {name}=")]
+        elif isinstance(each, list):
+            written.append("[")
+            waiting.append(_Mark("]"))
+            for item in reversed(each):
+                if item is not left_out and not _is_text(item):
+                    waiting += [_Mark(","), item]
+        else:
+            written.append(repr(each))
+    return "".join(written)
 
 
 def _is_text(node: object) -> bool:

@@ -53,7 +53,7 @@ def python_document(path: Path, keys: tuple[str, ...]) -> Section:
 
 
 def _document(module: PythonModule, function: _Function, call: ast.Call, keys: tuple[str, ...]) -> Section:
-    path = module.path
+    path, own = module.path, f"{module.path.resolve().name}:{function.name}"
     values = LiteralNodes(module)
     given = _arguments(module, call, values)
     document = Document(path, module.content, iter(range(VALUES_MAX)), is_python=True)
@@ -68,7 +68,7 @@ def _document(module: PythonModule, function: _Function, call: ast.Call, keys: t
         values.mapping(
             [
                 ("name", (values.text("name", function), name)),
-                ("python", (values.text("python", function), values.text(f"{path.name}:{function.name}", function))),
+                ("python", (values.text("python", function), values.text(own, function))),
                 *([] if result is None else [("result", (values.text("result", function), result))]),
                 *([] if revision is None else [("revision", revision)]),
             ],
@@ -107,10 +107,7 @@ def python_code(section: Section) -> PythonCode:
     if isinstance(decorator, ast.Call) and section.is_python:
         values = LiteralNodes(module)
         arguments = {each.arg: values.plain(each.value) for each in decorator.keywords if each.arg}
-    try:
-        parts = parts_of_code(module.tree, function.name, file.parent, decorator)
-    except RecursionError:
-        raise module.error("code is nested too deeply for a pipeline", function.lineno) from None
+    parts = parts_of_code(module.tree, function.name, file.parent, decorator)
     return PythonCode(
         path=module.path,
         function=function.name,
@@ -253,9 +250,11 @@ def _refuse_other_results(module: PythonModule, section: Section, function: _Fun
 
 
 def _own_returns(function: ast.AST) -> Iterator[ast.Return]:
-    """Those of the function itself, and not of functions inside it."""
-    for node in ast.iter_child_nodes(function):
+    """Those of the function itself, in the order of the text, and not of functions inside it."""
+    waiting = [*ast.iter_child_nodes(function)][::-1]
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Return):
             yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield from _own_returns(node)
+            waiting += [*ast.iter_child_nodes(node)][::-1]

@@ -110,6 +110,18 @@ def test_a_module_beside_the_file_is_a_part_of_the_function(tmp_path: Path) -> N
     assert changes(tmp_path, beside=f"# A comment.\n{BESIDE}") == Changes()
 
 
+def test_what_is_kept_is_the_same_for_each_version_of_python(tmp_path: Path) -> None:
+    """Else a state would be refused once Python is another."""
+    parts = definition(tmp_path)["steps"]["passed"]["code"]
+    assert parts == {
+        "LIMIT": "2bbfee2603c8b6c0",
+        "beside_it": "2bc9ce2712ed6227",
+        "late": "3ef2c7ca86d2aae1",
+        "passed": "0a4995759ccdf770",
+        "beside_it.py: kept": "bfdd4f09bb11f5e0",
+    }
+
+
 REVISION = ("    sinks=", '    revision="1", sinks=')
 LIMITED = ("LIMIT = 15", "LIMIT = 16")
 

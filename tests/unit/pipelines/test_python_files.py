@@ -199,6 +199,15 @@ def test_names_that_are_nested_deeper_than_python_goes_are_refused(tmp_path: Pat
         read(tmp_path, changed(("COMMON = ", f"N0 = 1\n{names}COMMON = "), ('trigger="5 seconds"', "jars=N20")))
 
 
+def test_a_file_may_be_a_link_and_its_code_a_long_chain(tmp_path: Path) -> None:
+    chain = "".join(f".withColumn('c{number}', timed.time)" for number in range(200))
+    read(tmp_path, changed(("late(timed).join", f"late(timed){chain}.join")))
+    (tmp_path / "linked.py").symlink_to(tmp_path / "delays.py")
+    (*_, step) = read_pipeline(tmp_path / "linked.py").steps
+    assert step.python is not None
+    assert step.python.path == tmp_path / "linked.py"
+
+
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(PipelineMissingError, match=r"none.py does not exist: it has a function under @pipeline"):
         read_pipeline(tmp_path / "none.py")
