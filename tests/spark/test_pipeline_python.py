@@ -221,7 +221,10 @@ def test_state_and_timers_survive_kill_9_and_a_changed_processor_is_refused(tmp_
         path.write_text(SHIFTS.replace("hours=4", "hours=5"))
         with PipelineProcess(path, servers, "--once") as run:
             assert run.wait() == 1
-        assert "step shifts was changed (PAUSE), and what Spark keeps for shifts cannot be told from" in run.errors()
+        assert (
+            "step shifts was changed (PAUSE), without a `revision` by which the state of shifts goes on, since"
+            in run.errors()
+        )
 
 
 def flight(carrier: str, time: str) -> dict[str, object]:

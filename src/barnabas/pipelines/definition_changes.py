@@ -195,8 +195,7 @@ class _Looking:
         more = ["..."] if len(parts) > _NAMED_PARTS_MAX else []
         what = f"step {new} was changed ({', '.join([*parts[:_NAMED_PARTS_MAX], *more])})"
         if not revisions[1]:
-            why = f"and what Spark keeps for {view} cannot be told from Python: a `revision` says that it goes on"
-            raise _RefusedError("step", new, f"{what}, {why}")
+            raise _RefusedError("step", new, f"{what}, without a `revision` by which the state of {view} goes on,")
         self._taken.append(f"{what}, and goes on since it is of the same revision")
 
     def _compare_inputs_of_python(self, old_view: str, pairs: Mapping[str, str]) -> None:
@@ -206,8 +205,8 @@ class _Looking:
         for name in self._old.sources_behind(old_view):
             before, after = (list(_columns_of(graph.sources[name])) for graph in (self._old, self._new))
             if before != after:
-                what = f"the columns of source {name} were changed, and what Spark keeps for {old_view} may have them"
-                raise _RefusedError("source", name, f"{what}: a `revision` of its step in Python says that it goes on")
+                what = f"the columns of source {name} were changed, without a `revision` of its step in Python"
+                raise _RefusedError("source", name, f"{what} by which the state of {old_view} goes on,")
 
     def _compare_schema(self, name: str, view: str) -> None:
         """Raises _RefusedError where Spark would take a column that it has kept for another: it knows them by their

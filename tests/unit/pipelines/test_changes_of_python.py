@@ -98,7 +98,7 @@ def test_a_changed_function_goes_on_where_spark_keeps_nothing_for_it(
     refused = changes(tmp_path, change).refused
     assert refused is not None
     assert refused[0].startswith(what)
-    assert "a `revision` says that it goes on" in refused[0]
+    assert refused[0].endswith("without a `revision` by which the state of passed goes on,")
     assert refused[1] == 22 + change[1].count("\n")
     assert changes(tmp_path, change, stateful=False) == Changes(None, ("step passed was changed",))
 
@@ -106,7 +106,7 @@ def test_a_changed_function_goes_on_where_spark_keeps_nothing_for_it(
 def test_a_module_beside_the_file_is_a_part_of_the_function(tmp_path: Path) -> None:
     refused = changes(tmp_path, beside=BESIDE.replace("return frame", "return frame.distinct()")).refused
     assert refused is not None
-    assert refused[0].startswith("step passed was changed (beside_it.py: kept), and what Spark keeps for passed cannot")
+    assert refused[0].startswith("step passed was changed (beside_it.py: kept), without a `revision` by which")
     assert changes(tmp_path, beside=f"# A comment.\n{BESIDE}") == Changes()
 
 
