@@ -29,6 +29,7 @@ from barnabas.cli.connection import (
 )
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.pipeline_cluster import ask_cluster_of, bootstrap_of
+from barnabas.cli.pipeline_record_options import RecordOptions, record_options
 from barnabas.cli.pipeline_signals import end_with_input, interrupted_by_signals, stopping_on_signals
 from barnabas.cli.pipeline_spark_options import ClusterOptions, cluster_options, jars_line, submit_script
 
@@ -311,14 +312,7 @@ def backfill(
 )
 @click.option("--schema-file", type=click.Path(path_type=Path), metavar="FILE", help="The schema of records in Avro.")
 @click.option("--confluent", is_flag=True, help="Records have a schema registry's framing before them.")
-@click.option("--message", metavar="NAME", help="Records are this message of Protocol Buffers; --schema-file has it.")
-@click.option(
-    "--key-schema-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Keys are in Avro, or with --key-message in Protocol Buffers; --confluent holds for them too.",
-)
-@click.option("--key-message", metavar="NAME", help="Of keys in Protocol Buffers: the message.")
+@record_options
 @click.option("--csv", "is_csv", is_flag=True, help="Records are lines of CSV; needs --schema.")
 @click.option(
     "--debezium", "is_of_changes", is_flag=True, help="Records are Debezium's envelopes in JSON; needs --key."
@@ -340,9 +334,7 @@ def table(
     schema: str | None,
     schema_file: Path | None,
     confluent: bool,
-    message: str | None,
-    key_schema_file: Path | None,
-    key_message: str | None,
+    records: RecordOptions,
     is_csv: bool,
     is_of_changes: bool,
     partition_by: tuple[str, ...],
@@ -364,16 +356,7 @@ def table(
         require_spark_extra()
         from barnabas.cli.pipeline_table import SourceOptions, written_file
 
-        source = SourceOptions(
-            schema,
-            schema_file,
-            is_confluent=confluent,
-            is_csv=is_csv,
-            is_of_changes=is_of_changes,
-            message=message,
-            key_schema_file=key_schema_file,
-            key_message=key_message,
-        )
+        source = SourceOptions(schema, schema_file, confluent, is_csv, is_of_changes, records)
         file = written_file(topic, table, kind, key, partition_by, source, path, bootstrap)
         summary = _run(file, bootstrap, jars_directory, once=once, as_json=as_json, stores=once, cluster=cluster)
     sys.exit(_status_of(summary, once))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ask_cluster
 from barnabas.cli.output import counted, say
+from barnabas.cli.pipeline_record_options import RecordOptions
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_inference import infer_changes, infer_schema
@@ -40,9 +41,7 @@ class SourceOptions:
     is_confluent: bool = False
     is_csv: bool = False
     is_of_changes: bool = False
-    message: str | None = None
-    key_schema_file: Path | None = None
-    key_message: str | None = None
+    records: RecordOptions = field(default_factory=RecordOptions)
 
 
 def written_file(
@@ -91,15 +90,15 @@ def _refuse_contradictions(source: SourceOptions) -> None:
         raise CommandError("lines of CSV have no names: say their columns by --schema 'name TYPE, name TYPE'")
     if source.is_of_changes and (source.is_csv or source.schema is not None or source.schema_file is not None):
         raise CommandError("--debezium finds the columns in the envelopes, which are JSON: give it alone")
-    if source.is_csv and source.is_confluent and source.key_schema_file is None:
+    if source.is_csv and source.is_confluent and source.records.key_schema_file is None:
         raise CommandError("--confluent is for records in Avro, and --csv for lines of CSV: give one of them")
-    if source.is_confluent and source.schema_file is None and source.key_schema_file is None:
+    if source.is_confluent and source.schema_file is None and source.records.key_schema_file is None:
         raise CommandError("records in Avro need the schema that they were written with: --schema-file AVSC")
-    if source.message is not None and source.schema_file is None:
+    if source.records.message is not None and source.schema_file is None:
         raise CommandError("--message is of a descriptor set, by protoc --descriptor_set_out: --schema-file FILE")
-    if source.key_message is not None and source.key_schema_file is None:
+    if source.records.key_message is not None and source.records.key_schema_file is None:
         raise CommandError("--key-message is of a descriptor set: --key-schema-file FILE")
-    if source.key_schema_file is not None and source.is_of_changes:
+    if source.records.key_schema_file is not None and source.is_of_changes:
         raise CommandError("--debezium is for envelopes in JSON, whose keys are JSON: leave --key-schema-file out")
 
 
@@ -126,14 +125,14 @@ def _more(source: SourceOptions, file: Path) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     framing = [("framing", "confluent")] if source.is_confluent else []
     if source.schema_file is not None:
-        found += [("format", "avro" if source.message is None else "protobuf"), *framing]
-        found += [] if source.message is None else [("message", source.message)]
+        found += [("format", "avro" if source.records.message is None else "protobuf"), *framing]
+        found += [] if source.records.message is None else [("message", source.records.message)]
     elif source.is_csv:
         found.append(("format", "csv"))
-    if source.key_schema_file is not None:
-        key = [("format", "avro" if source.key_message is None else "protobuf"), *framing]
-        key += [] if source.key_message is None else [("message", source.key_message)]
-        key.append(("schema_file", _from(file, source.key_schema_file)))
+    if source.records.key_schema_file is not None:
+        key = [("format", "avro" if source.records.key_message is None else "protobuf"), *framing]
+        key += [] if source.records.key_message is None else [("message", source.records.key_message)]
+        key.append(("schema_file", _from(file, source.records.key_schema_file)))
         found.append(("key_format", flow_text(key)))
     return tuple(found)
 
