@@ -5,11 +5,21 @@ It runs in the project's own environment, where nothing of this repository is bu
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from types import ModuleType
 
 SERVERS = os.environ["BARNABAS_SUITE_BOOTSTRAP"]
+
+
+def pytest_configure() -> None:
+    """Before the modules of the tests make brokers where they are imported."""
+    for client in ("kafka", "confluent"):
+        importlib.import_module(f"faststream.{client}.fastapi")
+        for name, module in list(sys.modules.items()):
+            if name.startswith(f"faststream.{client}."):
+                _have_default(module)
 
 
 def pytest_collection_modifyitems() -> None:
@@ -18,9 +28,6 @@ def pytest_collection_modifyitems() -> None:
         settings = getattr(sys.modules.get(f"tests.brokers.{client}.conftest"), "Settings", None)
         if settings is not None:
             settings.url = SERVERS
-        for name, module in list(sys.modules.items()):
-            if name.startswith(f"faststream.{client}."):
-                _have_default(module)
 
 
 def _have_default(module: ModuleType) -> None:
