@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,8 +16,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from barnabas.cli.connection import (
-    BOOTSTRAP_VARIABLE,
-    DEFAULT_BOOTSTRAP_SERVER,
     CommandError,
     ExitStatus,
     addresses_option,
@@ -28,7 +25,8 @@ from barnabas.cli.connection import (
     run_with_client,
 )
 from barnabas.cli.output import counted, printable, say
-from barnabas.cli.pipeline_cluster import ask_cluster_of, bootstrap_of
+from barnabas.cli.pipeline_checks import check_by_spark, checked_before_spark, read_before_spark
+from barnabas.cli.pipeline_cluster import bootstrap_of
 from barnabas.cli.pipeline_record_options import RecordOptions, record_options
 from barnabas.cli.pipeline_signals import end_with_input, interrupted_by_signals, stopping_on_signals
 from barnabas.cli.pipeline_spark_options import ClusterOptions, cluster_options, jars_line, submit_script
@@ -95,11 +93,11 @@ def check(path: Path, bootstrap: str, jars_directory: Path | None, no_spark: boo
         from barnabas.pipelines.lost_records import refuse_lost_records
         from barnabas.pipelines.state_directory import StateDirectory
 
-        pipeline, bootstrap = _checked_before_spark(path, bootstrap)
+        pipeline, bootstrap = read_before_spark(path, bootstrap)
         refuse_lost_records(pipeline, StateDirectory(pipeline.state_directory), bootstrap)
         if not no_spark:
             with interrupted_by_signals():
-                _check_with_spark(pipeline, jars_directory)
+                check_by_spark(pipeline, jars_directory)
         parts = (
             counted(len(pipeline.sources), "source"),
             counted(len(pipeline.steps), "step"),
@@ -472,44 +470,6 @@ def _exiting(*, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> Iterator[No
             raise CommandError(str(error)) from error
 
 
-def _checked_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
-    """The pipeline of a file, once all that can be known before Spark starts is right, and its brokers."""
-    from barnabas.pipelines.advice import advice_on
-    from barnabas.pipelines.backfill import refuse_half_replaced
-    from barnabas.pipelines.reading import read_pipeline
-    from barnabas.pipelines.spark_extra import require_spark_extra
-
-    require_spark_extra()
-    pipeline = read_pipeline(path)
-    bootstrap = bootstrap_of(pipeline, bootstrap)
-    for line in advice_on(pipeline):
-        say(f"warning: {line}")
-    refuse_half_replaced(pipeline)
-    return checked_before_spark(pipeline, bootstrap), bootstrap
-
-
-def checked_before_spark(pipeline: Pipeline, bootstrap: str) -> Pipeline:
-    """Sees that directories, functions of Python and topics of a pipeline are right."""
-    from barnabas.client.admin import Admin
-    from barnabas.pipelines.cluster_check import check_cluster
-    from barnabas.pipelines.cluster_identity import identity_of
-    from barnabas.pipelines.machine_check import check_directories
-    from barnabas.pipelines.python_functions import load_functions
-    from barnabas.pipelines.state_directory import StateDirectory
-
-    check_directories(pipeline)
-    load_functions(pipeline)
-
-    async def topics(client: Client) -> None:
-        async with Admin(client) as admin:
-            await check_cluster(pipeline, admin, _bootstrap_words(bootstrap))
-            identity = await identity_of(pipeline, client.cluster.cluster_id, admin)
-        StateDirectory(pipeline.state_directory).check_identity(pipeline, identity)
-
-    ask_cluster_of(pipeline, bootstrap, topics)
-    return pipeline
-
-
 def _run(
     path: Path,
     bootstrap: str,
@@ -527,7 +487,7 @@ def _run(
     from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER
 
     place = LOCAL_CLUSTER if cluster is None else cluster.cluster()
-    pipeline, bootstrap = _checked_before_spark(path, bootstrap)
+    pipeline, bootstrap = read_before_spark(path, bootstrap)
 
     from barnabas.cli.pipeline_backfill import range_of_run
     from barnabas.cli.pipeline_progress import open_progress
@@ -541,39 +501,6 @@ def _run(
     if stores and not summary.was_stopped:
         _store_classes(pipeline, jars_directory)
     return summary
-
-
-def _bootstrap_words(bootstrap: str) -> str:
-    """What a command that is proposed needs to reach the same cluster."""
-    if bootstrap in (DEFAULT_BOOTSTRAP_SERVER, os.environ.get(BOOTSTRAP_VARIABLE)):
-        return ""
-    return f"--bootstrap-server {bootstrap}"
-
-
-def _check_with_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
-    import tempfile
-
-    from barnabas.pipelines.connector import jars_of
-    from barnabas.pipelines.java import find_java
-    from barnabas.pipelines.jvm import LOG_NAME
-    from barnabas.pipelines.plan import check_with_spark
-    from barnabas.pipelines.session import SparkOptions, looking_after_spark, spark_session
-    from barnabas.pipelines.sinks import settings_of
-
-    java = find_java()
-    jars = jars_of(pipeline, java, jars_directory, say)
-    say("Spark looks at names and types ...")
-    with tempfile.TemporaryDirectory(prefix="barnabas-check-") as logs:
-        options = SparkOptions(
-            java,
-            jars,
-            log_directory=Path(logs),
-            name=pipeline.name,
-            is_short=True,
-            settings=tuple(settings_of(pipeline).items()),
-        )
-        with spark_session(options) as session, looking_after_spark(Path(logs) / LOG_NAME):
-            check_with_spark(pipeline, session)
 
 
 def _store_classes(pipeline: Pipeline, jars_directory: Path | None) -> None:

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from barnabas.cli import pipeline as pipeline_command
-from barnabas.cli import pipeline_status
+from barnabas.cli import pipeline_checks, pipeline_status
 from barnabas.cli.connection import BOOTSTRAP_VARIABLE, CommandError, ExitStatus
 from barnabas.cli.pipeline import command
 from barnabas.cli.pipeline_signals import stopping_on_signals
@@ -40,7 +39,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(bootstrap)
         return ()
 
-    monkeypatch.setattr(pipeline_command, "ask_cluster_of", ask)
+    monkeypatch.setattr(pipeline_checks, "ask_cluster_of", ask)
     monkeypatch.setattr(pipeline_status, "ask_cluster_of", ask)
     monkeypatch.delenv(BOOTSTRAP_VARIABLE, raising=False)
     return asked
@@ -51,7 +50,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(_pipeline: Any, bootstrap: str, body: Any) -> Any:
         raise CommandError(NOBODY, ExitStatus.UNREACHABLE)
 
-    monkeypatch.setattr(pipeline_command, "ask_cluster_of", ask)
+    monkeypatch.setattr(pipeline_checks, "ask_cluster_of", ask)
     monkeypatch.setattr(pipeline_status, "ask_cluster_of", ask)
 
 
