@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.pipelines.advice import views_behind
 from barnabas.pipelines.batch_offsets import batch_range
@@ -46,6 +46,22 @@ class NewSchemas(Exception):  # noqa: N818  # no error: the query begins its bat
     """A batch has records of schemas that are known now, and were not when the query started."""
 
 
+class _Plan(NamedTuple):
+    """What the plan of a query knows of the schemas of one part of a source."""
+
+    ids: frozenset[int]
+    is_careful: bool
+
+    def ends_by(self, schema_id: int) -> bool:
+        """Whether a record with this id ends the query. What names another has it from elsewhere: from the bytes of a
+        record, which are in the message of what is wrong with it.
+        """
+        return not self.is_careful and schema_id not in self.ids
+
+
+_NO_PLAN: Final = _Plan(frozenset(), is_careful=False)
+
+
 class SchemaLearner:
     """Learns schemas for the queries of a run; called by the threads of all of them."""
 
@@ -64,8 +80,8 @@ class SchemaLearner:
         self._state = state
         self._session = session
         self._lock = threading.Lock()
-        self._in_views: dict[str, frozenset[int]] = {}
-        self._in_plans: dict[str, dict[str, frozenset[int]]] = {}
+        self._in_views: dict[str, _Plan] = {}
+        self._in_plans: dict[str, dict[str, _Plan]] = {}
         """By query, and by what of a source, the schemas that its plan has: others may have been learned since."""
         self._misses = float(MISSES_MAX)
         self._filled_at = now()
@@ -74,7 +90,7 @@ class SchemaLearner:
         """The source's view is made now, by the schemas that are known."""
         for mark, part in source.registered_parts:
             assert part.writers is not None
-            self._in_views[mark] = frozenset(part.writers.by_id)
+            self._in_views[mark] = _Plan(frozenset(part.writers.by_id), part.writers.is_careful)
 
     def starts(self, view: str) -> None:
         """A query starts by the views that are there."""
@@ -104,6 +120,8 @@ class SchemaLearner:
         source, mark, part, schema_id = named
         if source.read is ReadMode.TABLE:
             return self.has_learned_of_table(failure)
+        if not self._in_plans.get(view, {}).get(mark, _NO_PLAN).ends_by(schema_id):
+            return False
         self._learn(source, mark, part, view, self._state.batches_done(view).begun, (schema_id,))
         assert part.writers is not None
         if schema_id not in part.writers.by_id:
@@ -130,7 +148,7 @@ class SchemaLearner:
     ) -> bool:
         """Asks for what a batch has and nobody knows; whether it has schemas that can be read and the plan has not."""
         assert part.writers is not None
-        known = self._in_plans.get(view, {}).get(mark, frozenset())
+        known = self._in_plans.get(view, {}).get(mark, _NO_PLAN).ids
         place = batch_range(self._state.checkpoint(view), batch_id, source.topic)
         found = set(more)
         if place.ends:

@@ -115,15 +115,19 @@ def register_schemas(pipeline: Pipeline) -> None:
 def learn_unknown(pipeline: Pipeline, failure: str) -> bool:
     """Where Spark has failed by a schema that it did not know: asks for that one, and says that it did.
 
-    Raises as `ask_registry` does.
+    False for one that was known before: then the words came from elsewhere, as from the bytes of a record, which are in
+    the message of what is wrong with it. Raises as `ask_registry` does.
     """
     named = unknown_in(pipeline, failure)
     if named is None:
         return False
     _, _, part, schema_id = named
+    writers = part.writers
+    assert writers is not None
+    if schema_id in writers.by_id or (writers.is_careful and writers.is_settled(schema_id)):
+        return False
     if not learn_id(pipeline, part, schema_id):
-        assert part.writers is not None
-        part.writers.is_careful = True
+        writers.is_careful = True
     return True
 
 

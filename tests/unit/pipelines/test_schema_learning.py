@@ -159,3 +159,17 @@ def test_ids_that_are_kept_in_mind_are_bounded() -> None:
         writers.refuse(number)
     assert not writers.is_settled(0)
     assert writers.is_settled(59_999)
+
+
+def test_a_failure_that_only_names_a_schema_that_the_plan_has_is_a_failure(world: World) -> None:
+    """A record's own bytes are in the message of what is wrong with it, so anyone may write the words of the mark."""
+    world.registry = world.batch = {7}
+    bad = f'barnabas-bad-record:{{"offset":5,"value":"{UNKNOWN_SCHEMA}flights:7"}}'
+    assert world.learner.has_learned("by_day", bad, None)
+    world.begin()
+    assert not world.learner.has_learned("by_day", bad, None)
+    assert world.learner.has_learned("by_day", bad.replace(":7", ":1000"), None)
+    world.begin()
+    for number in range(3):
+        assert not world.learner.has_learned("by_day", bad.replace(":7", f":200{number}"), None)
+    assert world.asked == [7, 1000]
