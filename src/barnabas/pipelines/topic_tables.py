@@ -13,10 +13,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.pipelines.advice import views_behind
-from barnabas.pipelines.definition import Pipeline, ReadMode, RunStopped, Source
+from barnabas.pipelines.definition import Pipeline, PipelineUnreachableError, ReadMode, RunStopped, Source
 from barnabas.pipelines.schema_registry import learn_unknown
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
@@ -36,6 +37,10 @@ from barnabas.pipelines.topic_looks import looking
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_WHOLE_READINGS_MAX: Final = 3
+"""How often a topic is read that is made again meanwhile."""
 
 
 class TablesMoved(Exception):  # noqa: N818  # no error: a batch that is to see newer tables
@@ -86,7 +91,11 @@ class TopicTables:
         self._is_making = False
 
     def read(self) -> None:
-        """Reads every table whole. Raises TableFailedError, PipelineUnreachableError, what `refuse_to_go_on` raises."""
+        """Reads every table whole. Raises TableFailedError, PipelineUnreachableError, what `refuse_to_go_on` raises.
+
+        First it removes what runs have read that were killed before a batch was noted to see it.
+        """
+        self._files.keep_only(())
         for source in self._pipeline.sources:
             if source.read is ReadMode.TABLE:
                 self._read_whole(source)
@@ -130,8 +139,9 @@ class TopicTables:
         with self._lock:
             seen = self._seen.get(view)
             if seen is None or _parts(seen.versions) != _parts(planned):
-                self._seen[view] = Seen(batch_id, planned)
-                self._files.note(self._names[view], self._seen[view])
+                found = Seen(batch_id, planned)
+                self._files.note(self._names[view], found)
+                self._seen[view] = found
                 self._drop()
         self._admitted[view] = batch_id
 
@@ -199,19 +209,30 @@ class TopicTables:
             self._read_whole(source)
             return
         newer = self._made(source, lambda: self._parts.newer(source, current, look))
-        if is_other_topic(look, self._looks.look(source.topic)):
-            self._said(f'topic "{source.topic}" was made again: the table {source.name} is read whole again')
+        if self._was_made_again(source, look):
             self._read_whole(source)
             return
         self._current[source.name], self._looked_at[source.name] = newer, began
 
     def _read_whole(self, source: Source) -> None:
-        began = time.monotonic()
-        self._said(f"reading topic {source.topic} as a table ...")
-        look = self._looks.look(source.topic)
-        version = self._made(source, lambda: self._parts.whole(source, look))
-        self._current[source.name], self._looked_at[source.name] = version, began
-        self._said(f"table {source.name}: {version.base.rows:,} rows after {time.monotonic() - began:.1f} s")
+        for _ in range(_WHOLE_READINGS_MAX):
+            began = time.monotonic()
+            self._said(f"reading topic {source.topic} as a table ...")
+            look = self._looks.look(source.topic)
+            version = self._made(source, partial(self._parts.whole, source, look))
+            if not self._was_made_again(source, look):
+                self._current[source.name], self._looked_at[source.name] = version, began
+                self._said(f"table {source.name}: {version.base.rows:,} rows after {time.monotonic() - began:.1f} s")
+                return
+        message = f'topic "{source.topic}" is deleted and made again and again while it is read; run it again later'
+        raise PipelineUnreachableError(message, path=self._pipeline.path, line=source.line)
+
+    def _was_made_again(self, source: Source, look: TopicLook) -> bool:
+        """Whether what was read since this look may be of two topics of one name."""
+        if not is_other_topic(look, self._looks.look(source.topic)):
+            return False
+        self._said(f'topic "{source.topic}" was made again: the table {source.name} is read whole again')
+        return True
 
     def _made(self, source: Source, make: Callable[[], TableVersion]) -> TableVersion:
         """A version, whose rows Spark has decoded by then."""

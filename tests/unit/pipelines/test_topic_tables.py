@@ -361,3 +361,64 @@ def test_an_hour_without_a_look_may_have_had_tombstones(tmp_path: Path, clock: l
     clock[0] += 3_601
     run.topic.records = 12
     assert run.batch(2) == ["all to 12 of a"]
+
+
+def test_what_runs_that_were_killed_before_their_first_batch_have_read_does_not_stay(tmp_path: Path) -> None:
+    topic, pipeline = Topic(), pipeline_with(tmp_path)
+    Run(pipeline, topic).begin().batch(0)
+    for _ in range(2):
+        topic.records += 1
+        Run(pipeline, topic).begin(BatchesDone(0, -1))
+    topic.records += 1
+    run = Run(pipeline, topic).begin(BatchesDone(0, -1))
+    parts = sorted(path.name for path in (pipeline.state_directory / "read" / "parts").iterdir())
+    assert parts == ["all to 10 of a", "all to 13 of a"]  # that of the batch that comes again, and that of this run
+    assert run.batch(0) == ["all to 10 of a"]
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_whole_is_read_again(tmp_path: Path) -> None:
+    topic, pipeline = Topic(), pipeline_with(tmp_path)
+    run = Run(pipeline, topic, refreshes=False, begins=False)
+    whole, ids = run.parts.whole, iter("bc")
+
+    def made_again(source: Source, look: TopicLook) -> TableVersion:
+        version = whole(source, look)
+        topic.topic_id = next(ids, "c")
+        return version
+
+    run.parts.whole = made_again  # type: ignore[method-assign]
+    run.tables.read()
+    assert run.begin().batch(0) == ["all to 10 of c"]
+    assert len([line for line in run.said if "was made again" in line]) == 2
+
+
+def test_a_topic_that_is_made_again_without_end_ends_the_run_and_not_its_patience(tmp_path: Path) -> None:
+    topic, pipeline = Topic(), pipeline_with(tmp_path)
+    run = Run(pipeline, topic, begins=False)
+    whole = run.parts.whole
+
+    def made_again(source: Source, look: TopicLook) -> TableVersion:
+        topic.topic_id += "a"
+        return whole(source, look)
+
+    run.parts.whole = made_again  # type: ignore[method-assign]
+    with pytest.raises(PipelineUnreachableError, match="made again and again"):
+        run.tables.read()
+    assert len(run.parts.read_parts) <= 5
+
+
+def test_a_batch_whose_note_could_not_be_written_has_it_written_when_it_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, pipeline = Topic(), pipeline_with(tmp_path)
+    run = Run(pipeline, topic).begin()
+
+    def full(_self: VersionFiles, _name: str, _seen: Seen) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(VersionFiles, "note", full)
+        with pytest.raises(OSError, match="No space"):
+            run.batch(0)
+    run.batch(0)
+    assert run.files.seen("state-by_day") is not None
