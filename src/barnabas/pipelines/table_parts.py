@@ -138,7 +138,7 @@ class TableParts:
     def _written(self, records: DataFrame) -> Part:
         path = self._files.new_part()
         records.write.parquet(spark_path(path))
-        return self._files.publish(path, _rows_of(path))
+        return self._files.publish(path, *rows_and_key_bytes(path))
 
 
 def _base_of(source: Source, version: TableVersion) -> tuple[str, ...]:
@@ -149,7 +149,16 @@ def _deltas_of(source: Source, version: TableVersion) -> tuple[str, ...]:
     return (source.name, *(part.name for part in version.deltas))
 
 
-def _rows_of(path: Path) -> int:
+def rows_and_key_bytes(path: Path) -> tuple[int, int]:
+    """How many records the files of a directory have, and how many bytes their keys, before they were compressed."""
     from pyarrow import parquet
 
-    return sum(parquet.read_metadata(file).num_rows for file in path.glob("*.parquet"))
+    rows = key_bytes = 0
+    for file in path.glob("*.parquet"):
+        found = parquet.read_metadata(file)
+        rows += found.num_rows
+        number = found.schema.names.index("key")
+        key_bytes += sum(
+            found.row_group(group).column(number).total_uncompressed_size for group in range(found.num_row_groups)
+        )
+    return rows, key_bytes

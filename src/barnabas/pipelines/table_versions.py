@@ -24,6 +24,8 @@ CHANGES_MIN: Final = 10_000
 CHANGES_MAX: Final = 1_000_000
 """Changes become part of the base when they are a quarter of its rows, at these many at the earliest and the latest."""
 _SHARE_OF_BASE: Final = 4
+KEYS_BYTES_MAX: Final = 64 << 20
+"""Or when their keys, which every task is sent, have more bytes than that."""
 BEHIND_SECONDS_MAX: Final = 3_600.0
 """A version that is older is read whole again: tombstones behind it may be gone (`delete.retention.ms`, a day)."""
 
@@ -43,10 +45,11 @@ class TopicLook:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Records in a directory of this name."""
+    """Records in a directory of this name; how many, and how many bytes their keys have, as they are written."""
 
     name: str
     rows: int
+    key_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class TableVersion:
 
     def is_to_be_folded(self) -> bool:
         """Whether its changes are so many that they should be in its base."""
+        if sum(part.key_bytes for part in self.deltas) > KEYS_BYTES_MAX:
+            return True
         return self.changes > min(max(self.base.rows // _SHARE_OF_BASE, CHANGES_MIN), CHANGES_MAX)
 
     def to_json(self) -> dict[str, Any]:
@@ -81,13 +86,13 @@ class TableVersion:
             "topic": self.topic,
             "topic_id": self.topic_id,
             "offsets": {str(number): offset for number, offset in self.offsets.items()},
-            "parts": [[part.name, part.rows] for part in self.parts],
+            "parts": [[part.name, part.rows, part.key_bytes] for part in self.parts],
         }
 
 
 def version_from_json(content: Mapping[str, Any]) -> TableVersion:
     """Of `TableVersion.to_json`. Raises ValueError, TypeError, KeyError or AttributeError for anything else."""
-    base, *deltas = (Part(str(name), int(rows)) for name, rows in content["parts"])
+    base, *deltas = (Part(str(name), int(rows), int(key_bytes)) for name, rows, key_bytes in content["parts"])
     offsets = {int(number): int(offset) for number, offset in content["offsets"].items()}
     return TableVersion(str(content["topic"]), str(content["topic_id"]), offsets, base, tuple(deltas))
 
@@ -166,13 +171,13 @@ class VersionFiles:
         self._parts.mkdir(parents=True, exist_ok=True)
         return self._parts / f".{secrets.token_hex(8)}{_BEING_WRITTEN}"
 
-    def publish(self, being_written: Path, rows: int) -> Part:
+    def publish(self, being_written: Path, rows: int, key_bytes: int) -> Part:
         """Has what was written be a part, whole and on the disk."""
         sync_tree(being_written)
         name = being_written.name.removeprefix(".").removesuffix(_BEING_WRITTEN)
         being_written.rename(self.part(name))
         sync_directory(self._parts)
-        return Part(name, rows)
+        return Part(name, rows, key_bytes)
 
     def keep_only(self, versions: Iterable[TableVersion]) -> None:
         """Removes all parts of other versions than these and those that notes have."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
+from barnabas.pipelines.table_parts import rows_and_key_bytes
 from barnabas.pipelines.table_versions import (
     CHANGES_MAX,
     CHANGES_MIN,
+    KEYS_BYTES_MAX,
     Part,
     Seen,
     TableVersion,
@@ -26,7 +30,7 @@ def version(**changes: object) -> TableVersion:
         "topic_id": "a",
         "offsets": {0: 10, 1: 5},
         "base": Part("base", 12),
-        "deltas": (Part("change", 2),),
+        "deltas": (Part("change", 2, 17),),
     }
     return TableVersion(**{**parts, **changes})  # type: ignore[arg-type]
 
@@ -81,6 +85,23 @@ def test_changes_become_part_of_the_base_when_they_are_a_quarter_of_it(base: int
     assert version(base=Part("base", base), deltas=deltas).is_to_be_folded() is expected
 
 
+def test_changes_become_part_of_the_base_when_their_keys_are_more_than_every_task_should_be_sent() -> None:
+    deltas = (Part("a", 5, KEYS_BYTES_MAX - 7), Part("b", 5, 7))
+    assert not version(deltas=deltas).is_to_be_folded()
+    assert version(deltas=(*deltas, Part("c", 1, 1))).is_to_be_folded()
+    assert not version(base=Part("base", 12, 2 * KEYS_BYTES_MAX)).is_to_be_folded()
+
+
+def test_the_bytes_of_keys_are_those_before_they_were_compressed(tmp_path: Path) -> None:
+    table = pa.table({"value": [b"v" * 5_000] * 100, "key": [b"%01000d" % each for each in range(100)]})
+    for number in range(2):
+        pq.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=30, compression="zstd")
+    pq.write_table(table.slice(0, 0), tmp_path / "part-2.parquet")
+    rows, key_bytes = rows_and_key_bytes(tmp_path)
+    assert rows == 200
+    assert 200_000 < key_bytes < 220_000
+
+
 def test_a_version_is_kept_as_it_is() -> None:
     assert version_from_json(version().to_json()) == version()
 
@@ -91,7 +112,7 @@ def made(files: VersionFiles, *names: str) -> list[Part]:
         being_written = files.new_part()
         being_written.mkdir()
         (being_written / "part-0.parquet").write_bytes(b"records")
-        parts.append(files.publish(being_written, rows))
+        parts.append(files.publish(being_written, rows, 3 * rows))
     return parts
 
 
