@@ -86,7 +86,7 @@ class TopicTables:
         self._seen: dict[str, Seen] = {}
         self._admitted: dict[str, int] = {}
         self._moved: set[str] = set()
-        # Of notes and files: a query notes what it sees while another, on the run's thread, moves on.
+        # Of notes, files and what Spark keeps: a query notes what it sees while another, on the run's thread, moves on.
         self._lock = threading.Lock()
         self._is_making = False
 
@@ -124,7 +124,8 @@ class TopicTables:
     def frame(self, view: str, source: Source) -> DataFrame:
         """The rows of a table as the next start of the query of a view sees them."""
         planned = self._planned.get(view, {})
-        return self._parts.frame(source, planned.get(source.name, self._current[source.name]))
+        with self._lock:
+            return self._parts.frame(source, planned.get(source.name, self._current[source.name]))
 
     def admit(self, view: str, batch_id: int) -> None:
         """Lets a batch see the tables of its query's plan, and notes that it does. Raises TablesMoved where it is to

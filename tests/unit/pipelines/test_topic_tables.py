@@ -422,3 +422,32 @@ def test_a_batch_whose_note_could_not_be_written_has_it_written_when_it_comes_ag
             run.batch(0)
     run.batch(0)
     assert run.files.seen("state-by_day") is not None
+
+
+def test_nothing_is_let_go_of_while_the_rows_of_a_table_are_looked_up(tmp_path: Path) -> None:
+    """A query notes what it sees on a thread of its own while the run makes the plan of another."""
+    run = Run(pipeline_with(tmp_path), Topic()).begin().begin(view="named")
+    is_looked_up, may_end, order = threading.Event(), threading.Event(), list[str]()
+    frame, keep_only = run.parts.frame, run.parts.keep_only
+
+    def slow_frame(source: Source, version: TableVersion) -> Any:
+        is_looked_up.set()
+        assert may_end.wait(60)
+        order.append("looked up")
+        return frame(source, version)
+
+    def told(versions: dict[str, list[TableVersion]]) -> None:
+        order.append("let go")
+        keep_only(versions)
+
+    run.parts.frame, run.parts.keep_only = slow_frame, told  # type: ignore[method-assign]
+    plan = threading.Thread(target=run.tables.frame, args=("named", airlines_of(run.pipeline)))
+    note = threading.Thread(target=run.tables.admit, args=("by_day", 0))
+    plan.start()
+    assert is_looked_up.wait(60)
+    note.start()
+    note.join(0.2)
+    may_end.set()
+    plan.join(60)
+    note.join(60)
+    assert order == ["looked up", "let go"]
