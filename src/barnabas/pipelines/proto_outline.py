@@ -17,6 +17,8 @@ from typing import Final
 
 MESSAGES_MAX: Final = 10_000
 DEPTH_MAX: Final = 100
+NAME_CHARACTERS_MAX: Final = 4_096
+"""Of a full name. Each message in another has the other's name in its own."""
 _TOKEN: Final = re.compile(
     r"""(?P<skipped>\s+|//[^\n]*|/\*(?:.*?\*/|.*))|(?P<text>"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?)"""
     r"""|(?P<word>[.]?[A-Za-z_][A-Za-z0-9_.]*)|(?P<sign>.)""",
@@ -110,6 +112,8 @@ def _opened(outer: _Scope, statement: list[str], found: _Found) -> _Scope:
 def _added(outer: _Scope, name: str, found: _Found) -> _Scope:
     if len(found.places) >= MESSAGES_MAX:
         raise ProtoOutlineError(f"has more than {MESSAGES_MAX} messages")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise ProtoOutlineError(f"has a name of more than {NAME_CHARACTERS_MAX} characters")
     inner = _Scope(name, (*outer.places, outer.messages), (*outer.with_maps, outer.messages + outer.entries))
     outer.messages += 1
     found.places[inner.places] = name

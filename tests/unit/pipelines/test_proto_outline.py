@@ -7,6 +7,7 @@ import contextlib
 import time
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from barnabas.pipelines.proto_outline import ProtoOutlineError, messages_of, places_of
 from tests.unit.pipelines.test_protobuf_messages import FLIGHT, descriptors
@@ -63,6 +64,8 @@ def test_a_descriptor_in_base64_says_the_same_as_its_text() -> None:
         ("message A { } message", "ends too early"),
         ("message A {" * 100_000 + "}" * 100_000, "is deeper than 100 levels"),
         ("message A { }" * 10_001, "has more than 10000 messages"),
+        (f"message {'A' * 4_095} {{ message B {{ }} }}", "has a name of more than 4096 characters"),
+        (f"package {'p' * 4_095}; message A {{ }}", "has a name of more than 4096 characters"),
         ("AAAA", "is no descriptor of a file"),
         ("A", "is no descriptor of a file"),
     ],
@@ -78,3 +81,16 @@ def test_much_of_anything_takes_a_moment(part: str) -> None:
     with contextlib.suppress(ProtoOutlineError):
         messages_of("message A { }" + part * (200_000 // len(part)))
     assert time.process_time() - began < 3
+
+
+def test_a_long_name_that_has_many_messages_in_it_is_not_written_out_for_each_of_them() -> None:
+    """In text and in a descriptor: two megabytes that a registry may send took nine gigabytes."""
+    file = descriptor_pb2.FileDescriptorProto()
+    outer = file.message_type.add(name="A" * 300_000)
+    for _ in range(2_000):
+        outer.nested_type.add(name="B")
+    descriptor = base64.b64encode(file.SerializeToString()).decode()
+    for schema in (descriptor, f"message {'A' * 300_000} {{ {'message B { } ' * 2_000} }}"):
+        with pytest.raises(ProtoOutlineError, match="has a name of more than 4096 characters"):
+            messages_of(schema)
+    assert len(messages_of(f"message {'A' * 4_096} {{ }}")) == 1
