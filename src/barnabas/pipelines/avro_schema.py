@@ -16,6 +16,8 @@ SCHEMA_BYTES_MAX: Final = 1024 * 1024
 DEPTH_MAX: Final = 20
 COLUMNS_MAX: Final = 1_000
 TYPES_MAX: Final = 10_000
+NAME_CHARACTERS_MAX: Final = 4_096
+"""Of a field, whose name is written out wherever the name of its record stands for it."""
 
 _PRIMITIVES: Final = {
     "boolean": "BOOLEAN",
@@ -126,6 +128,8 @@ class _Types:
         for field in listed:
             if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
                 raise AvroSchemaError(f"has a field without name and type: {json.dumps(field)[:100]}")
+            if len(field["name"]) > NAME_CHARACTERS_MAX:
+                raise AvroSchemaError(f"has a field's name of more than {NAME_CHARACTERS_MAX} characters")
             found.append((field["name"], self.type_of(field["type"], inner, depth + 1, (*within, id(schema)))))
         return found
 

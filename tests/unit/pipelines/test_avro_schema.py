@@ -131,3 +131,14 @@ def test_a_schema_without_defaults_is_else_the_same() -> None:
         {"name": "c", "type": {"type": "enum", "name": "E", "symbols": ["default"], "default": "default"}},
     ]
     assert without_defaults("string") == "string"
+
+
+def test_a_long_name_is_not_written_out_wherever_its_record_is_named() -> None:
+    def schema(length: int) -> str:
+        inner = {"type": "record", "name": "R0", "fields": [{"name": "x" * length, "type": "int"}]}
+        fields = [{"name": "a0", "type": inner}, *({"name": f"a{number}", "type": "R0"} for number in range(1, 900))]
+        return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+    with pytest.raises(AvroSchemaError, match="a field's name of more than 4096 characters"):
+        read_avro_schema(schema(4_097))
+    assert len(read_avro_schema(schema(4_096))[1]) == 900
