@@ -293,7 +293,7 @@ class PipelineRun:
         Raises RunStopped when it is told to stop meanwhile.
         """
         self._refuse_to_go_on()
-        ask_registry(self._pipeline)
+        ask_registry(self._pipeline, self._refuse_to_go_on)
         register_schemas(self._pipeline)
         create_views(self._pipeline, self._session, lambda source: empty_frame(self._session, source))
         self._refuse_to_go_on()

@@ -33,7 +33,7 @@ from barnabas.pipelines.protobuf_messages import ProtoFile, files_to_register
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA, WriterSchemas
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from barnabas.pipelines.yaml_positions import Section
 
@@ -67,8 +67,9 @@ def registry_of(document: Section) -> Registry:
     return Registry(url.value.rstrip("/"), username, "" if password is None else password.value, section.line)
 
 
-def ask_registry(pipeline: Pipeline) -> None:
-    """Learns all schemas of the subjects of the pipeline's sources, which are those of their topics.
+def ask_registry(pipeline: Pipeline, refuse_to_go_on: Callable[[], None] = lambda: None) -> None:
+    """Learns all schemas of the subjects of the pipeline's sources, which are those of their topics. `refuse_to_go_on`
+    raises, before a question, when nobody wants that any more: there may be a thousand, and a registry that is slow.
 
     Raises PipelineUnreachableError, and PipelineError where the registry refuses.
     """
@@ -83,6 +84,7 @@ def ask_registry(pipeline: Pipeline) -> None:
                     f"has more than {SCHEMAS_MAX} versions of {part.subject}, or none that are a list of numbers",
                 )
             for version in versions:
+                refuse_to_go_on()
                 content = _get(pipeline, f"/subjects/{subject}/versions/{version}")
                 if content is None:
                     continue

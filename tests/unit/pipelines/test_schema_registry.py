@@ -16,7 +16,7 @@ import pytest
 from google.protobuf import descriptor_pb2, text_format
 
 from barnabas.pipelines import schema_registry
-from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, TopicSink
+from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
@@ -272,6 +272,18 @@ def test_schemas_of_protocol_buffers_are_known_by_the_places_of_the_message_and_
         Registry.answers[f"/schemas/ids/{number}"] = (200, {"schema": schema, "schemaType": "PROTOBUF"})
         assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:{number}")
         assert number not in source.writers.by_id
+
+
+def test_a_run_that_is_told_to_stop_asks_for_no_more_versions(registry: ThreadingHTTPServer, tmp_path: Path) -> None:
+    made = pipeline(tmp_path, registry.server_port)
+
+    def refuse() -> None:
+        if any("/versions/" in asked for asked in Registry.asked):
+            raise RunStopped
+
+    with pytest.raises(RunStopped):
+        ask_registry(made, refuse)
+    assert len([asked for asked in Registry.asked if "/versions/" in asked]) == 1
 
 
 def test_a_schema_of_protocol_buffers_is_registered_behind_the_files_that_it_imports(
