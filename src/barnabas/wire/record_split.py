@@ -22,6 +22,8 @@ RECORDS_MIN: Final = 256
 """Fewer are not worth it."""
 VALUE_BYTES_END: Final = 1024
 """Of values that are larger, reading one after another takes less time than anything else that is done with them."""
+WINDOW_BYTES: Final = 256 * 1024
+"""Looked at in one go: a value of megabytes among the small ones would be searched for heads for seconds."""
 _TIME_BYTES_MAX: Final = 2
 _NO_KEY: Final = b"\x01"
 _VARINTS: Final = (rb"[\x00-\x7f]", rb"[\x80-\xff][\x00-\x7f]")
@@ -31,13 +33,15 @@ _VARINTS: Final = (rb"[\x00-\x7f]", rb"[\x80-\xff][\x00-\x7f]")
 def split_values(data: bytes, position: int, number: int, stop: int) -> tuple[int, list[bytes]]:
     """The values of the records from `position` on, from `number` (`NUMBER_MIN` at least) up to `stop`, and the
     position behind them. There is a record ahead of `position`. None are found where there are fewer than
-    `RECORDS_MIN`, or the next one has a key, headers, a larger value, or a time that is much later than the batch's.
+    `RECORDS_MIN` within `WINDOW_BYTES`, or the next one has a key, headers, a larger value, or a time that is much
+    later than the batch's.
     """
     count = min(stop, NUMBERS_END) - number
     time_bytes = _time_bytes(data, position)
     if count < RECORDS_MIN or not 0 < time_bytes <= _TIME_BYTES_MAX:
         return position, []
-    nothing, *found = _head(time_bytes).split(data[position - 1 :], count)
+    window = data[position - 1 : position + WINDOW_BYTES]
+    nothing, *found = _head(time_bytes).split(window, count)
     if nothing or not found:
         return position, []
     values = found[2::3]
@@ -51,7 +55,7 @@ def split_values(data: bytes, position: int, number: int, stop: int) -> tuple[in
     except IndexError:
         return position, []
     if zero and found[0::3] == lengths and found[1::3] == ends:
-        return len(data) - len(rest), values
+        return position - 1 + len(window) - len(rest), values
     good = next(_different(found, lengths, ends), len(values) - (not zero))
     if good < RECORDS_MIN:
         return position, []

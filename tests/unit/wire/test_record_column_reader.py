@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.wire import record_column_reader
+from barnabas.wire import record_column_reader, record_split
 from barnabas.wire.record_batch import BATCH_HEADER_BYTES, RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder, empty_batch
 from barnabas.wire.record_column_reader import ColumnReader, RecordsReader
@@ -67,7 +67,22 @@ def like_heads(random: Random, number: int) -> tuple[int, bytes | None, bytes | 
     return 0, None, b"a" * random.randrange(30) + (looks if random.random() < 0.02 else b"") + b"b", (), 0
 
 
-KINDS: list[RecordOf] = [same, same_with_keys, null_values, empty, varied, changing, rarely_unusual, text, like_heads]
+def large_among_small(random: Random, number: int) -> tuple[int, bytes | None, bytes | None, tuple[Header, ...], int]:
+    return 0, None, bytes(400_000) if number == 700 else b"x" * random.randrange(40), (), 0
+
+
+KINDS: list[RecordOf] = [
+    same,
+    same_with_keys,
+    null_values,
+    empty,
+    varied,
+    changing,
+    rarely_unusual,
+    text,
+    like_heads,
+    large_among_small,
+]
 
 
 def batch_of(kind: RecordOf, count: int, seed: int = 1) -> bytes:
@@ -137,6 +152,27 @@ def test_many_values_are_split_and_none_is_cut(kind: RecordOf, monkeypatch: pyte
         assert by_columns(payload, 9_000, constantly(wanted)) == expected(payload, 9_000)
     if kind is text:
         assert sum(split) > 3 * 7_000
+
+
+def test_what_is_searched_in_one_go_is_bounded_however_large_a_value_among_them_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[int] = []
+    head_of = record_split._head
+
+    class Head:
+        def __init__(self, time_bytes: int) -> None:
+            self.split_at = head_of(time_bytes).split
+
+        def split(self, data: bytes, count: int) -> list[Any]:
+            searched.append(len(data))
+            return self.split_at(data, count)
+
+    monkeypatch.setattr(record_split, "_head", Head)
+    payload = batch_of(large_among_small, 1_000)[BATCH_HEADER_BYTES:]
+    assert by_columns(payload, 1_000, constantly(1_000)) == expected(payload, 1_000)
+    assert searched
+    assert max(searched) <= record_split.WINDOW_BYTES + 1
 
 
 @pytest.mark.parametrize("seed", range(30))
