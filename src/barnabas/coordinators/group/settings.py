@@ -15,7 +15,9 @@ CONSUMER_PROTOCOL: Final = "consumer"
 _MINUTE_MS: Final = 60_000
 _QUIET_MS: Final = 100
 _WAIT_MS_MAX: Final = 10_000
-"""Clients wait for 30 s, and the session of a member may be not much longer."""
+"""Clients wait for 30 s."""
+_SESSION_PART: Final = 3
+"""Of the session of whoever waits no more than a third passes: he says nothing until he is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,12 @@ class GroupSettings:
     def quiet_before_first_assignment_ms(self) -> int:
         """How long nobody is to have joined before a group of the consumer protocol in which nobody is to own anything
         yet has its first assignment."""
-        return min(_QUIET_MS, self.initial_rebalance_delay_ms)
+        return min(_QUIET_MS, self.first_assignment_wait_ms_max)
 
     @property
     def first_assignment_wait_ms_max(self) -> int:
         """How long those are waited for at most; it is the first of them whose request waits."""
-        return min(_WAIT_MS_MAX, self.initial_rebalance_delay_ms)
+        return min(_WAIT_MS_MAX, self.initial_rebalance_delay_ms, self.consumer_session_timeout_ms // _SESSION_PART)
 
     @property
     def upgrades_groups(self) -> bool:

@@ -78,3 +78,17 @@ def test_who_waits_when_the_coordinator_moves_is_told(goes_on: bool) -> None:
         assert not member.answers[-1].error_code
         assert len(member.numbers()) == 3, "the other half is for whom it was, with an id that it was never told"
     world.close()
+
+
+@pytest.mark.parametrize("session_ms", [300, 1_000, 6_000])
+def test_nobody_is_fenced_while_his_request_waits(session_ms: int) -> None:
+    world = ConsumerWorld(FakeTopics(t=500), initial_rebalance_delay_ms=60_000, consumer_session_timeout_ms=session_ms)
+    members: list[NextMember] = []
+    while not members or not members[0].answers:
+        members.append(NextMember(world))
+        members[-1].join(waits=False)
+        world.pass_ms(QUIET_MS / 2)
+        assert len(members) < 300
+    assert not members[0].answers[0].error_code
+    assert (len(members) - 2) * QUIET_MS / 2 <= session_ms / 2
+    world.close()
