@@ -46,8 +46,10 @@ class SecuredBy(NamedTuple):
     context: ssl.SSLContext
 
 
-def secured_by(path: str) -> SecuredBy:
-    """What a file of properties with Kafka's names says. Raises ValueError, which shows no secret."""
+def secured_by(path: str, before: SecuredBy | None = None) -> SecuredBy:
+    """What a file of properties with Kafka's names says; `before` itself where that is the same, since making a context
+    holds other threads up. Raises ValueError, which shows no secret.
+    """
     from barnabas.config.properties import PropertiesError, parse
     from barnabas.kernel.real_key_files import load_chain
     from barnabas.tls.contexts import server_context
@@ -63,7 +65,10 @@ def secured_by(path: str) -> SecuredBy:
             )
         settings = tls_settings(values, _DEFAULTS)
         stores = read_stores(settings, lambda file: Path(file).read_bytes())
-        return SecuredBy((settings, stores), server_context(settings, stores, load_chain))
+        basis = settings, stores
+        if before is not None and basis == before.basis:
+            return before
+        return SecuredBy(basis, server_context(settings, stores, load_chain))
     except (PropertiesError, TlsConfigError, OSError) as error:
         raise ValueError(f"--tls-config {path}: {error}") from None
 
@@ -76,22 +81,24 @@ async def follow_files(
     """
     import asyncio
 
-    from barnabas.kernel.host import OffloadFullError, OffloadKind
+    from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
 
     refused = ""
     while True:
         await asyncio.sleep(LOOKED_EVERY_SECONDS)
         try:
-            found = await host.offload(OffloadKind.DISK, secured_by, path, order=_LANE, lane=_LANE)
+            found = await host.offload(OffloadKind.DISK, secured_by, path, before, order=_LANE, lane=_LANE)
         except OffloadFullError:
             continue
-        except ValueError as error:
+        except HostClosedError:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, files that come later are to be taken
             if str(error) != refused:
                 refused = str(error)
                 logger.warning("The keys of before are kept: %s", error)
             continue
         refused = ""
-        if found.basis != before.basis:
+        if found is not before:
             before = found
             exchange(found.context)
             logger.warning("New connections have the keys and certificates that %s names now", path)

@@ -54,7 +54,8 @@ class Certificates:
     ) -> None:
         """`key_path` has the authority's key and certificate, `authority_path` the certificate alone; both are made
         where they cannot be used, or are about to end, of which `tell` hears where there were some. Raises OSError, and
-        ClusterSecurityError for an authority that cannot be used and is to be kept (`keeps_authority`).
+        ClusterSecurityError for an authority that cannot be used, or does not hold now, and is to be kept
+        (`keeps_authority`).
         """
         self._files = files
         self._now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
@@ -68,6 +69,8 @@ class Certificates:
             files.write(key_path, _pem(authority))
             if found is not None:
                 tell(f"the authority in {key_path} could not be used any more; clients have to trust the new one")
+        if keeps_authority and not _holds(authority.certificate, self._now):
+            raise ClusterSecurityError(f"the authority in {key_path} does not hold now; is the clock right?")
         self._authority = authority
         files.write(authority_path, _pem_of_certificate(authority.certificate))
 
@@ -78,12 +81,21 @@ class Certificates:
         wanted = _alternative_names(names)
         found = self._files.read(path)
         pair = None if found is None else _read(found)
-        if pair is None or self._ends(pair.certificate) or not self._is_ours(pair.certificate, wanted):
+        if (
+            pair is None
+            or self._ends(pair.certificate)
+            or self._is_of_later(pair.certificate)
+            or not self._is_ours(pair.certificate, wanted)
+        ):
             self._files.write(path, _pem(self._sign(name, wanted)))
 
     def _ends(self, certificate: Any) -> bool:
         """Soon. That a clock is behind is no reason for another authority, which no client would know."""
         return bool(certificate.not_valid_after_utc - dt.timedelta(days=RENEWED_DAYS) <= self._now)
+
+    def _is_of_later(self, certificate: Any) -> bool:
+        """Whether it was made while the clock was ahead, and so does not hold yet, where its authority does."""
+        return bool(self._now < certificate.not_valid_before_utc) and _holds(self._authority.certificate, self._now)
 
     def _is_ours(self, certificate: Any, wanted: list[Any]) -> bool:
         from cryptography.exceptions import InvalidSignature
@@ -194,6 +206,10 @@ def _alternative_names(names: Iterable[str]) -> list[Any]:
             # Also that of any address, which is what processes of this machine are told then.
             found[IPAddress(address)] = None
     return list(found)
+
+
+def _holds(certificate: Any, now: dt.datetime) -> bool:
+    return bool(certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc)
 
 
 def _is_authority(certificate: Any) -> bool:

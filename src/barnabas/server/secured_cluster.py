@@ -15,7 +15,7 @@ from barnabas.client.access import Access, access_of
 from barnabas.coordination.digest_login import DigestUser
 from barnabas.coordination.errors import CoordinationError
 from barnabas.coordination.session_settings import ClientSettings
-from barnabas.kernel.host import OffloadFullError, OffloadKind
+from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.real_key_files import load_chain
 from barnabas.log.directories.files import read_file
 from barnabas.security.login_files import PasswordHash, Role
@@ -83,10 +83,12 @@ class SecuredCluster:
             await timers.sleep(RENEWED_EVERY_MS)
             try:
                 await self._host.offload(OffloadKind.DISK, partial(self._ensure_certificates, keeps_authority=True))
-            except (OSError, ClusterSecurityError) as error:
-                self._tell(f"certificates cannot be made anew: {error}")
             except OffloadFullError:
                 continue
+            except HostClosedError:
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it is, it may be gone tomorrow
+                self._tell(f"certificates cannot be made anew: {error}")
 
     def broker_properties(self) -> dict[str, str]:
         """Configs of all brokers that are secrets."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.cli import coordinator_security
-from barnabas.cli.coordinator_security import follow_files, passwords_of, secured_by
+from barnabas.cli.coordinator_security import SecuredBy, follow_files, passwords_of, secured_by
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
 from barnabas.kernel.real_host import real_host
@@ -103,3 +103,48 @@ def test_a_certificate_is_exchanged_while_the_coordinator_runs(
                 await coordinator.stop()
 
     run(work())
+
+
+def test_files_that_are_as_they_were_are_made_into_no_other_context(tmp_path: Path) -> None:
+    store, path = tmp_path / "key.pem", tmp_path / "tls.properties"
+    store.write_bytes(broker_certificate().both.read_bytes())
+    path.write_text(f"ssl.keystore.type=PEM\nssl.keystore.location={store}\nssl.client.auth=none\n")
+    before = secured_by(str(path))
+    assert secured_by(str(path), before) is before
+    store.write_bytes(shared_authority().sign("/CN=later").both.read_bytes())
+    assert secured_by(str(path), before).context is not before.context
+
+
+def test_whatever_goes_wrong_with_files_those_that_come_later_are_taken(
+    run: Callable[[Coroutine[Any, Any, Any]], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(coordinator_security, "LOOKED_EVERY_SECONDS", 0.001)
+    before = SecuredBy("before", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    later = SecuredBy("later", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+    looks = iter((RuntimeError("nobody thought of that"), before, RuntimeError("nobody thought of that"), later))
+
+    def looked(_path: str, former: SecuredBy) -> SecuredBy:
+        found = next(looks, former)
+        if isinstance(found, RuntimeError):
+            raise found
+        return found
+
+    monkeypatch.setattr(coordinator_security, "secured_by", looked)
+    taken: asyncio.Queue[ssl.SSLContext] = asyncio.Queue()
+
+    async def work() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            logger = logging.getLogger("coordinator")
+            following = asyncio.create_task(follow_files(host, str(tmp_path), before, taken.put_nowait, logger))
+            async with asyncio.timeout(10):
+                assert await taken.get() is later.context
+            await asyncio.sleep(0.01)
+            assert not following.done()
+            following.cancel()
+
+    run(work())
+    assert taken.empty()
+    assert caplog.text.count("The keys of before are kept: nobody thought of that") == 2

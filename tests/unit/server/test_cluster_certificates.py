@@ -104,6 +104,32 @@ def test_a_clock_that_is_behind_makes_no_other_authority(made: Made) -> None:
     assert made.told == []
 
 
+def test_what_was_made_while_the_clock_was_ahead_is_made_anew_when_it_is_right_again(made: Made) -> None:
+    """It does not hold yet, and nobody would be let in for years."""
+    import datetime as dt
+
+    authority, store = made.make()
+    authority_ahead, store_ahead = made.make(2_000, keeps_authority=True)
+    authority_after, store_after = made.make(1, keeps_authority=True)
+    assert authority == authority_ahead == authority_after
+    assert len({store, store_ahead, store_after}) == 3
+    left = days_left(store_after, dt.datetime.fromtimestamp(1_790_000_000, dt.UTC))
+    assert left is not None
+    assert DAYS <= left <= DAYS + 2
+    assert made.make(2) == (authority, store_after)
+
+
+@pytest.mark.parametrize("days", [-10_000, AUTHORITY_DAYS + 1])
+def test_nothing_is_made_while_a_cluster_runs_by_a_clock_at_which_its_authority_does_not_hold(
+    made: Made, days: float
+) -> None:
+    before = made.make()
+    with pytest.raises(ClusterSecurityError, match=r"does not hold now; is the clock right\?"):
+        made.make(days, names=(*NAMES, "castle.example"), keeps_authority=True)
+    assert (made.authority.read_bytes(), made.store.read_bytes()) == before
+    assert made.make(1) == before
+
+
 def test_nothing_outlives_its_authority(made: Made) -> None:
     import datetime as dt
 
