@@ -131,7 +131,7 @@ def _trust(context: ssl.SSLContext, stores: Stores) -> bool:
         for start in range(0, len(trusted), TRUSTED_AT_ONCE):
             some = trusted[start : start + TRUSTED_AT_ONCE]
             context.load_verify_locations(cadata="".join(block.text() for block in some))
-    except (ssl.SSLError, ValueError):
+    except (ssl.SSLError, ValueError, TypeError):  # the last is of letters that ASCII has not
         raise TlsConfigError("the trust store cannot be used: OpenSSL cannot read its certificates") from None
     # What stands in a trust store is trusted, whether it signed itself or not, as Java has it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -49,7 +48,7 @@ class PemBlock:
         """The bytes of a certificate. Raises TlsConfigError."""
         try:
             return base64.b64decode("".join(self.body.split()), validate=True)
-        except binascii.Error:
+        except ValueError:  # of letters that ASCII has not, too
             raise TlsConfigError(f"a block BEGIN {self.label} is no base64") from None
 
 

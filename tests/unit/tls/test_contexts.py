@@ -244,6 +244,20 @@ def test_a_wrong_password_and_a_foreign_key_are_told(tmp_path: Path) -> None:
         server(**of_pkcs12("PEM") | {"keystore_password": None})
 
 
+@pytest.mark.parametrize("store", ["keystore", "truststore"])
+@pytest.mark.parametrize("damage", [b"\xff", b"\x00", b"*", b"\xc3\xa4"])
+def test_a_store_with_damaged_letters_is_told_as_any_that_cannot_be_used(
+    tmp_path: Path, store: str, damage: bytes
+) -> None:
+    key, place = broker_certificate().both, tmp_path / "store.pem"
+    data = (key if store == "keystore" else shared_authority().certificate).read_bytes()
+    begin = data.rindex(b"-----BEGIN CERTIFICATE-----") + 100
+    place.write_bytes(data[:begin] + damage + data[begin + len(damage) :])
+    places = {"keystore_location": str(key)} | {f"{store}_location": str(place)}
+    with pytest.raises(TlsConfigError):
+        server(keystore_type="PEM", truststore_type="PEM", **places)
+
+
 def test_a_store_that_only_java_reads_says_how_it_is_converted(tmp_path: Path) -> None:
     store = tmp_path / "broker.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed\0\0\0\2")
