@@ -209,7 +209,8 @@ class FetchReader:
         session = scope.session if parameters.is_from_follower else None
         if session is not None and updates_followers:
             session.catch_up.asked(self._now())
-        return _Limit(parameters, session, is_throttled=bool(self._throttled))
+        throttle = self._throttle
+        return _Limit(parameters, session, is_throttled=throttle is not None and throttle.has_bound)
 
     def _share(self, parameters: FetchParameters, scope: FetchScope, left: _Limit, reads: Reads) -> None:
         """Takes note for the next request of a follower's session, and has what it is behind with wait, if that may

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from barnabas.quotas.byte_quota import UNLIMITED
+
 if TYPE_CHECKING:
     from barnabas.kernel.tick import Tick
     from barnabas.kernel.timers import Timer, Timers
@@ -42,6 +44,11 @@ class LeaderThrottle:
         self._timer: Timer | None = None
         self._given_bytes = 0
         quota.on_change = self._look_again
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether anything may be held back: topics that are throttled keep nobody waiting while no rate is set."""
+        return bool(self.topics) and self._quota.bytes_per_second < UNLIMITED
 
     def holds_back(self, partition: Partition, follower_id: int) -> bool:
         """Whether the follower gets nothing of the partition now. Who watches it is told when to ask again."""

@@ -111,6 +111,29 @@ def test_a_follower_that_is_in_sync_with_nothing_gets_a_piece_at_a_time(run: Run
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.usefixtures("slow_link")
+@pytest.mark.parametrize("bytes_per_second", [None, 1 << 40])
+def test_a_throttle_without_a_rate_bounds_no_share_of_a_long_way(
+    run: Run, tmp_path: Path, bytes_per_second: int | None
+) -> None:
+    """The list of throttled replicas is left behind in a topic's configs more often than not."""
+
+    async def body(broker: DataBroker) -> None:
+        await some_behind(broker)
+        broker.leader_quota.throttle("flights", ["*"], 1)
+        if bytes_per_second is not None:
+            broker.leader_quota.limit(bytes_per_second)
+        follower = Follower(broker, 17, BEHIND, OTHER_BEHIND)
+        await follower.fetch()
+        follower.ends, follower.named = {BEHIND: 0, OTHER_BEHIND: 0}, {BEHIND, OTHER_BEHIND}
+        sizes = []
+        while min(follower.ends.values()) < COUNT:
+            sizes.append(sum((await follower.fetch()).values()) * len(VALUE))
+        assert (max(sizes) > PIECE_BYTES) is (bytes_per_second is None)
+
+    scenario(run, tmp_path, body)
+
+
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("version", [12, 17])
 def test_what_it_is_in_sync_with_comes_alone_in_every_second_response(run: Run, tmp_path: Path, version: int) -> None:
