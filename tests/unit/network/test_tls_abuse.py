@@ -115,6 +115,38 @@ def test_an_answer_that_is_not_read_is_not_encrypted_and_its_client_not_read(loo
     scenario(loop_factory, body)
 
 
+def test_small_answers_that_are_not_read_are_not_encrypted_either_and_stay_in_order(loop_factory: Any) -> None:
+    async def body(secure: Secure) -> None:
+        client = await secure.client()
+        client.send(b"x")
+        assert await client.receive() == b"x"
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        transport: Any = secure.serving.handler.opened[0]._transport
+        sent = 0
+
+        def answer() -> None:
+            nonlocal sent
+            transport.write(sent.to_bytes(4, "big") * 1024)
+            sent += 1
+
+        while not transport._is_raw_full:
+            answer()
+            await asyncio.sleep(0)
+        encrypted = transport._raw.get_write_buffer_size()
+        for _ in range(100):
+            answer()
+        assert transport._raw.get_write_buffer_size() == encrypted
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        while transport._is_raw_full:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            answer()
+        for number in range(sent):
+            assert await client.reader.readexactly(4096) == number.to_bytes(4, "big") * 1024
+
+    scenario(loop_factory, body)
+
+
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
