@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any, Final
 
 _LEFT_OUT: Final = frozenset({"ctx", "kind", "type_comment"})
 _DIGEST_DIGITS: Final = 16
+_INT_BITS_MAX: Final = 1024
 _IN_FILE: Final = ": "
 _OTHER_LINES: Final = "other lines"
+_ALL_OF_IT: Final = "all of it"
 FILES_BESIDE_MAX: Final = 100
 SOURCE_BYTES_MAX: Final = 1024 * 1024
 
@@ -44,7 +47,7 @@ class PythonCode:
     def files(self) -> tuple[Path, ...]:
         """The file, and those beside it that count."""
         beside = {name.partition(_IN_FILE)[0] for name, _ in self.parts if _IN_FILE in name}
-        return (self.path, *(self.path.parent / each for each in sorted(beside)))
+        return (self.path, *(self.path.resolve().parent / each for each in sorted(beside)))
 
 
 def parts_of_code(
@@ -87,28 +90,51 @@ def _parts_beside(statements: list[ast.stmt], directory: Path) -> dict[str, str]
         if path in seen:
             continue
         seen.add(path)
+        file = str(path.relative_to(directory))
         try:
-            content = path.read_bytes()[:SOURCE_BYTES_MAX]
-            tree = ast.parse(content)
-        except (OSError, SyntaxError, ValueError, MemoryError):
+            with path.open("rb") as opened:
+                content = opened.read(SOURCE_BYTES_MAX + 1)
+                tree = None if len(content) > SOURCE_BYTES_MAX else _tree(content)
+                if tree is None:
+                    opened.seek(0)
+                    digest = hashlib.file_digest(opened, "sha256").hexdigest()[:_DIGEST_DIGITS]
+                    parts[f"{file}{_IN_FILE}{_ALL_OF_IT}"] = digest
+                    continue
+        except OSError:
             continue  # importing it says why
         definitions, others = _statements(tree)
         for name, each in sorted({**definitions, **({_OTHER_LINES: others} if others else {})}.items()):
-            parts[f"{path.relative_to(directory)}{_IN_FILE}{name}"] = _digest(each, None)
-        waiting += _imported(tree.body, directory)
+            parts[f"{file}{_IN_FILE}{name}"] = _digest(each, None)
+        waiting += _imported(tree.body, directory, path.relative_to(directory).parent.parts)
     return parts
 
 
-def _imported(statements: list[ast.stmt], directory: Path) -> Iterator[Path]:
+def _tree(content: bytes) -> ast.Module | None:
+    """None for what is no Python, or cannot be read as such: importing it says why."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.parse(content)
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
+
+
+def _imported(statements: list[ast.stmt], directory: Path, package: tuple[str, ...] = ()) -> Iterator[Path]:
+    """The files below the directory that are run by the imports of a module in a package of it, those of packages, too;
+    packages that the module is in itself are there already.
+    """
     for statement in statements:
         for node in ast.walk(statement):
-            modules: list[str] = []
+            modules: list[list[str]] = []
             if isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                modules = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            for module in modules:
-                place = directory.joinpath(*module.split("."))
+                modules = [alias.name.split(".") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
+                base = list(package[: len(package) + 1 - node.level]) if node.level else []
+                base += node.module.split(".") if node.module else []
+                modules = [base, *([*base, alias.name] for alias in node.names)]
+            wanted = {tuple(names[:count]): None for names in modules for count in range(1, len(names) + 1)}
+            for names in wanted:
+                place = directory.joinpath(*names)
                 candidates = (place.with_name(f"{place.name}.py"), place / "__init__.py")
                 yield from (path for path in candidates if path.is_file())
 
@@ -140,6 +166,9 @@ def _defined(statement: ast.stmt) -> list[str]:
         targets = statement.targets
     elif isinstance(statement, ast.AnnAssign | ast.AugAssign):
         targets = [statement.target]
+    if targets:
+        # And those that a value names on its way (`x = (y := 1)`).
+        targets += [node.target for node in ast.walk(statement) if isinstance(node, ast.NamedExpr)]
     names = [node for target in targets for node in ast.walk(target)]
     # What is changed by its parts (`x.y = 1`, `x["y"] = 1`) counts with x, too.
     return list(dict.fromkeys(node.id for node in names if isinstance(node, ast.Name)))
@@ -192,8 +221,10 @@ def _form(tree: object, left_out: ast.expr | None) -> str:
             for item in reversed(each):
                 if item is not left_out and not _is_text(item):
                     waiting += [_Mark(","), item]
+        elif type(each) is int and each.bit_length() > _INT_BITS_MAX:
+            written.append(hex(each))  # Python refuses to write very long ones as decimals
         else:
-            written.append(repr(each))
+            written.append(ascii(each))  # which characters repr() writes as they are depends on Python's version
     return "".join(written)
 
 

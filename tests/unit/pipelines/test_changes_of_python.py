@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines.definition_changes import Changes
+from barnabas.pipelines.python_code import changed_parts
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.state_definition import changes_since, definition_of
 
@@ -108,6 +110,49 @@ def test_a_module_beside_the_file_is_a_part_of_the_function(tmp_path: Path) -> N
     assert refused is not None
     assert refused[0].startswith("step passed was changed (beside_it.py: kept), without a `revision` by which")
     assert changes(tmp_path, beside=f"# A comment.\n{BESIDE}") == Changes()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("package/__init__.py", "LIMIT = 15\n"),
+        ("package/inner/__init__.py", "LIMIT = 15\n"),
+        ("package/inner/made.py", "LIMIT = 15\n"),
+        ("package/inner/near.py", "LIMIT = 15\n"),
+        ("package/far.py", "LIMIT = 15\n"),
+        ("package/odd.py", "LIMIT = 15 +\n"),
+        ("package/deep.py", f"LIMIT = {'.'.join('a' * 20_000)}\n"),
+        ("package/large.py", f"{'LIMIT = 15' + chr(10)}{'# ' + 'x' * 100 + chr(10)}" * 12_000),
+    ],
+)
+def test_files_of_packages_beside_the_file_are_parts_of_the_function(tmp_path: Path, file: str, text: str) -> None:
+    inner = tmp_path / "package/inner"
+    inner.mkdir(parents=True)
+    (inner.parent / "__init__.py").touch()
+    (inner / "__init__.py").touch()
+    (inner / "made.py").write_text("from .near import LIMIT\nfrom ..far import LIMIT\nfrom . import near\n")
+    for name in ("inner/near", "far", "odd", "deep", "large"):
+        (inner.parent / f"{name}.py").touch()
+    beside = f"import package.inner.made\nfrom package import deep, large, odd\n{BESIDE}"
+    before = definition(tmp_path, beside=beside)
+    (tmp_path / file).write_text(text)
+    first = definition(tmp_path, beside=beside)
+    (tmp_path / file).write_text(text.removesuffix("\n") + "1\n")
+    parts = [each["steps"]["passed"]["code"] for each in (before, first, definition(tmp_path, beside=beside))]
+    for one, other in itertools.pairwise(parts):
+        assert {name.partition(":")[0] for name in changed_parts(one, other)} == {file}
+
+
+def test_a_value_that_is_named_on_the_way_is_a_part(tmp_path: Path) -> None:
+    before = (("LIMIT = 15", "FIRST = (LIMIT := 15)"),)
+    refused = changes(tmp_path, ("LIMIT = 15", "FIRST = (LIMIT := 16)"), before=before).refused
+    assert refused is not None
+    assert refused[0].startswith("step passed was changed (FIRST, LIMIT)")
+
+
+def test_a_number_of_any_length_is_a_part(tmp_path: Path) -> None:
+    numbers = [definition(tmp_path, ("LIMIT = 15", f"LIMIT = 0x{'f' * 9_000}{end}")) for end in "ab"]
+    assert numbers[0]["steps"]["passed"]["code"]["LIMIT"] != numbers[1]["steps"]["passed"]["code"]["LIMIT"]
 
 
 def test_what_is_kept_is_the_same_for_each_version_of_python(tmp_path: Path) -> None:
