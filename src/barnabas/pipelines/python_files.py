@@ -53,7 +53,7 @@ def python_document(path: Path, keys: tuple[str, ...]) -> Section:
 
 
 def _document(module: PythonModule, function: _Function, call: ast.Call, keys: tuple[str, ...]) -> Section:
-    path, own = module.path, f"{module.path.resolve().name}:{function.name}"
+    path, own = module.path, f"{module.path.name}:{function.name}"
     values = LiteralNodes(module)
     given = _arguments(module, call, values)
     document = Document(path, module.content, iter(range(VALUES_MAX)), is_python=True)
@@ -89,10 +89,12 @@ def python_code(section: Section) -> PythonCode:
     if not name.endswith(SUFFIX) or not function_name.isidentifier():
         message = f'python "{text.value}" must be FILE.py:FUNCTION, a file beside this one and a function in it'
         raise section.error(message, text.line)
-    file = directory_of(section, path, "python", replace(text, value=name))
+    is_own = section.is_python and name == path.name  # a link's file may have any name
+    file = path.resolve() if is_own else directory_of(section, path, "python", replace(text, value=name))
     if not file.is_file():
         raise section.error(f"python {file} does not exist: it is the file of the function {function_name}", text.line)
-    module = read_module(path if file == path.resolve() else path.parent / name)
+    named = path if file == path.resolve() else path.parent / name
+    module = read_module(named if named.resolve() == file else file)
     functions = {each.name: each for each in module.tree.body if isinstance(each, _FUNCTIONS)}
     function = functions.get(function_name)
     if function is None:
@@ -191,11 +193,13 @@ def _results(
     given: _Given, steps: yaml.Node, function: _Function, values: LiteralNodes
 ) -> Iterator[tuple[yaml.Node, yaml.Node | None]]:
     """The names of the views that the function makes, and where it is a dict of several, of what is in it."""
-    known = {key.value.lower() for key, _ in given["sources"][1].value} if "sources" in given else set()
+    sources = given["sources"][1] if "sources" in given else None
+    known = (
+        {key.value.lower() for key, _ in sources.value} if sources is not None and is_kind(sources, "map") else set()
+    )
     for step in steps.value if is_kind(steps, "seq") else ():
-        known |= (
-            {value.value.lower() for key, value in step.value if key.value == "name"} if is_kind(step, "map") else set()
-        )
+        pairs = step.value if is_kind(step, "map") else ()
+        known |= {value.value.lower() for key, value in pairs if key.value == "name" and is_kind(value, "str")}
     found: dict[str, yaml.Node] = {}
     for sink in given["sinks"][1].value if "sinks" in given and is_kind(given["sinks"][1], "seq") else ():
         for key, value in sink.value if is_kind(sink, "map") else ():

@@ -153,6 +153,9 @@ def test_the_decorator_is_known_by_what_the_file_imports(tmp_path: Path, spelled
         ("dep_delay INT,", "dep_delay INTT,", 7, "schema: "),
         ('read="table"', 'read="tabel"', 19, 'read "tabel" is not known; did you mean "table"?'),
         ('"SELECT * FROM flights"', '"SELECT * FROM fligths"', 21, 'timed reads "fligths", which is neither'),
+        ("    sources={", '    sources="flights",\n    registry={', 17, "sources is text; it must be a dict"),
+        ("    sources={", "    sources=[1],\n    registry={", 17, "sources is a list; it must be a dict"),
+        ('steps=[{"name": "timed"', 'steps=[{"name": [1]', 21, "steps[1].name is a list; it must be text"),
         ('steps=[{"name"', 'steps={"a": 1},\n    jars=[{"name"', 21, "steps must be a list"),
         ('{"parquet": "out/raw", "from": "flights"}', '"out/raw"', 22, "it must be a dict"),
         (
@@ -208,6 +211,21 @@ def test_a_file_may_be_a_link_and_its_code_a_long_chain(tmp_path: Path) -> None:
     assert step.python.path == tmp_path / "linked.py"
 
 
+@pytest.mark.parametrize("target", ["blob", "of its own:here.py"])
+def test_a_link_may_be_of_a_file_of_any_name(tmp_path: Path, target: str) -> None:
+    read(tmp_path)
+    (tmp_path / "delays.py").rename(tmp_path / target)
+    (tmp_path / "delays.py").symlink_to(target)
+    assert read_pipeline(tmp_path / "delays.py").name == "delays"
+
+
+def test_a_file_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / " a b:c.py").write_text(DELAYS)
+    (*_, step) = read_pipeline(tmp_path / " a b:c.py").steps
+    assert step.python is not None
+    assert step.python.path == tmp_path / " a b:c.py"
+
+
 def test_a_file_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(PipelineMissingError, match=r"none.py does not exist: it has a function under @pipeline"):
         read_pipeline(tmp_path / "none.py")
@@ -243,6 +261,16 @@ def test_steps_of_yaml_may_be_functions_of_a_file_beside_it(tmp_path: Path) -> N
     assert split.python is not None
     assert (late.python.path, late.python.line, late.reads) == (tmp_path / "steps.py", 1, ("flights",))
     assert (named.reads, split.reads, split.python.result) == (("late",), ("named",), "one")
+
+
+def test_functions_are_beside_the_file_that_a_link_of_yaml_names(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    mixed(tmp_path / "real")
+    (tmp_path / "mixed.yaml").symlink_to("real/mixed.yaml")
+    (tmp_path / "steps.py").write_text("this is another file")
+    late = read_pipeline(tmp_path / "mixed.yaml").steps[0]
+    assert late.python is not None
+    assert late.python.path == tmp_path / "real/steps.py"
 
 
 @pytest.mark.parametrize(
