@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import importlib
 import sys
+import sysconfig
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,6 +78,8 @@ class PythonFrames:
                 return function(**frames)
         except PySparkException as error:
             raise _at(error, code, f"{code.function}: {spark_message(error)}") from error
+        except SystemExit as error:
+            raise _at(error, code, f"{code.function} ends the process") from error
         except Exception as error:
             raise _at(error, code, f"{code.function}: {_words(error)}") from error
 
@@ -162,13 +165,18 @@ def _module(code: PythonCode) -> types.ModuleType:
     try:
         _run(code, module)
     except BaseException:
-        del sys.modules[name]
+        for each in (name, *_beside(before, path.parent)):
+            sys.modules.pop(each, None)
         raise
-    finally:
-        beside = [each for each in sys.modules.keys() - before if _is_beside(sys.modules[each], path.parent)]
-        setattr(module, _BESIDE, tuple(beside))
+    beside = _beside(before, path.parent)
+    setattr(module, _BESIDE, beside)
     _send_by_value(module, *(sys.modules[each] for each in beside))
     return module
+
+
+def _beside(before: Collection[str], directory: Path) -> tuple[str, ...]:
+    """The modules beside a file that are there now, and were not before."""
+    return tuple(name for name, each in list(sys.modules.items()) if name not in before and _is_beside(each, directory))
 
 
 def _forget(name: str, *, keeps: bool = False) -> None:
@@ -231,15 +239,33 @@ def _is_beside(module: types.ModuleType, directory: Path) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str):
         return False
-    path = Path(file).resolve()
-    return path.is_relative_to(directory) and not _INSTALLED.intersection(path.relative_to(directory).parts)
+    return _is_users(Path(file).resolve(), directory)
+
+
+def _is_users(path: Path, directory: Path) -> bool:
+    """Whether a file below the directory is the user's. In somebody's home directory Python itself may be, too."""
+    if not path.is_relative_to(directory) or _INSTALLED.intersection(path.relative_to(directory).parts):
+        return False
+    others = (other for other in _directories_of_others() if not directory.is_relative_to(other))
+    return not any(path.is_relative_to(other) for other in others)
+
+
+def _directories_of_others() -> list[Path]:
+    """Python's library, Spark's and ours."""
+    import pyspark
+
+    import barnabas
+
+    library = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
+    return [*library, *(Path(str(each.__file__)).resolve().parent for each in (pyspark, barnabas))]
 
 
 def _send_by_value(*modules: types.ModuleType) -> None:
     from pyspark.cloudpickle import register_pickle_by_value
 
     for module in modules:
-        register_pickle_by_value(module)
+        if sys.modules.get(module.__name__) is module:  # not one that the user's code has made and named otherwise
+            register_pickle_by_value(module)
 
 
 def _at(error: BaseException, code: PythonCode, message: str) -> PipelineError:
@@ -250,10 +276,10 @@ def _at(error: BaseException, code: PythonCode, message: str) -> PipelineError:
         file = Path(trace.tb_frame.f_code.co_filename)
         if file == code.path:
             path, line = code.path, trace.tb_lineno
-        elif file.is_absolute() and file.is_relative_to(directory) and not _INSTALLED.intersection(file.parts):
+        elif file.is_absolute() and _is_users(file, directory):
             path, line = code.path.parent / file.relative_to(directory), trace.tb_lineno
         trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename is not None:
+    if isinstance(error, SyntaxError) and error.filename is not None and Path(error.filename).is_file():
         path, line = Path(error.filename), error.lineno or 1
     return PipelineError(message, path=path, line=line)
 

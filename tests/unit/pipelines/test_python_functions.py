@@ -8,11 +8,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from barnabas.pipelines.definition import Pipeline, PipelineError
-from barnabas.pipelines.python_functions import forget_functions, load_functions
+from barnabas.pipelines.python_functions import PythonFrames, forget_functions, load_functions
 from barnabas.pipelines.reading import read_pipeline
 
 HEAD = """\
@@ -58,6 +59,7 @@ def test_a_file_is_run_once_however_often_it_is_asked_for(tmp_path: Path, capfd:
     [
         ("\nimport no_such_package", 3, "ModuleNotFoundError: No module named 'no_such_package'"),
         ("\nraise SystemExit(0)", 3, "the file ends the process"),
+        ("import ast\nast.literal_eval('1 +')", 3, "SyntaxError: "),
         ("def fail():\n    return 1 / 0\nfail()", 3, "ZeroDivisionError: division by zero"),
         ("from pyspark.sql import functions as F\nCOLUMN = F.col('id')", 3, "move this into the function"),
     ],
@@ -129,3 +131,50 @@ def test_what_is_forgotten_is_run_again_with_the_modules_beside_it(tmp_path: Pat
         forget_functions()
         load_functions(pipeline)
         assert function_of(pipeline).__globals__["NUMBER"] == number
+
+
+def test_a_module_beside_a_file_that_failed_is_run_again(tmp_path: Path) -> None:
+    """`dev` shows what the user has mended there."""
+    for number in (1, 2):
+        (tmp_path / "beside_it.py").write_text(f"NUMBER = {number}\n")
+        with pytest.raises(PipelineError, match=f"ValueError: {number}"):
+            load_functions(made(tmp_path, "import beside_it\nraise ValueError(beside_it.NUMBER)"))
+        assert "beside_it" not in sys.modules
+
+
+def test_python_below_the_directory_of_the_file_is_not_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a home directory: its modules would be doubled, and each error told in them."""
+    library = tmp_path / ".python/lib"
+    library.mkdir(parents=True)
+    (library / "of_python.py").write_text("def fail():\n    raise ValueError('no')\n")
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(library))
+    monkeypatch.syspath_prepend(library)
+    load_functions(made(tmp_path, "import of_python"))
+    forget_functions()
+    assert sys.modules.pop("of_python").__file__ == str(library / "of_python.py")
+    with pytest.raises(PipelineError, match="ValueError: no") as caught:
+        load_functions(made(tmp_path, "import of_python\nof_python.fail()"))
+    assert (caught.value.path, caught.value.line) == (tmp_path / "passed.py", 3)
+    del sys.modules["of_python"]
+
+
+def test_a_module_that_a_file_makes_under_another_name_is_none_beside_it(tmp_path: Path) -> None:
+    lines = "import sys, types\nmade = types.ModuleType('made')\nmade.__file__ = __file__\nsys.modules['other'] = made"
+    load_functions(made(tmp_path, lines))
+    forget_functions()
+    assert "other" not in sys.modules
+
+
+def test_a_function_that_ends_the_process_is_told_at_its_line(tmp_path: Path) -> None:
+    """Else a run would end with status 0, and say nothing."""
+    made(tmp_path)
+    path = tmp_path / "passed.py"
+    path.write_text(path.read_text().replace("    return flights", "    raise SystemExit(0)\n    return flights"))
+    pipeline = read_pipeline(path)
+    (step,) = pipeline.steps
+    assert step.python is not None
+    with pytest.raises(PipelineError, match="passed ends the process") as caught:
+        PythonFrames(pipeline, MagicMock()).frame(step, step.python)
+    assert (caught.value.path, caught.value.line) == (path, 5)
