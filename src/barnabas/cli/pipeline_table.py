@@ -11,6 +11,7 @@ from barnabas.cli.connection import CommandError, ask_cluster
 from barnabas.cli.output import counted, say
 from barnabas.cli.pipeline_record_options import RecordOptions
 from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.python_files import is_python
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_inference import infer_changes, infer_schema
 from barnabas.pipelines.sink_reading import TABLE_NAME
@@ -67,6 +68,10 @@ def written_file(
     if file.exists():
         refuse_other_plan(plan, read_pipeline(file), source.schema)
         return file
+    if is_python(file):
+        raise CommandError(
+            f"--file {file}: the pipeline that is written is YAML, so name it {file.with_suffix('.yaml')}"
+        )
     text = _changes(plan, bootstrap) if plan.is_of_changes else table_text(plan, _schema(plan, source, file, bootstrap))
     try:
         file.write_text(text, encoding="utf-8")

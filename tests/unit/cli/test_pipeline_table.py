@@ -39,6 +39,12 @@ def call(*arguments: str) -> Result:
     return CliRunner().invoke(commands.command, ["table", *arguments], catch_exceptions=False)
 
 
+def test_the_file_that_is_written_is_yaml(ran: list[Path], tmp_path: Path) -> None:
+    result = call("flights", "out/flights", "--file", "flights.py", "--once")
+    assert (result.exit_code, ran, list(tmp_path.iterdir())) == (1, [], [])
+    assert "--file flights.py: the pipeline that is written is YAML, so name it flights.yaml" in result.output
+
+
 def test_a_topic_becomes_a_table_with_the_schema_of_a_sample(ran: list[Path], tmp_path: Path) -> None:
     result = call("flights", "out/flights", "--once")
     assert (result.exit_code, ran) == (0, [Path("flights.table.yaml")])
