@@ -51,9 +51,12 @@ class Runs:
         self._files = 0
         self.pipeline = self.having(sink)
 
-    def having(self, sink: str, text: str = PIPELINE) -> Pipeline:
+    def having(self, sink: str) -> Pipeline:
+        return self.reading(PIPELINE.format(sink=sink))
+
+    def reading(self, text: str) -> Pipeline:
         path = self.directory / "flights.yaml"
-        path.write_text(text.format(sink=sink))
+        path.write_text(text)
         self.pipeline = read_pipeline(path)
         return self.pipeline
 

@@ -211,7 +211,7 @@ def test_changes_of_a_database_have_the_key_of_the_record_and_the_order_of_the_r
 ) -> None:
     runs = Runs(spark, tmp_path, f"delta: table, {APPENDED}")
     plan = TablePlan("flights", "table", "delta", key=("id",), is_of_changes=True)
-    runs.having("", changes_text(plan, [("id", "BIGINT"), ("at", "STRING")], is_wrapped=True))
+    runs.reading(changes_text(plan, [("id", "BIGINT"), ("at", "STRING")], is_wrapped=True))
 
     def change(op: str, key: object, row: Row | None, place: tuple[int, int, int]) -> GivenRecord:
         value: Row = {"op": op, "after": None if op == "d" else row, "before": row if op == "d" else None}

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from barnabas.pipelines.bounded_batches import BoundedBatches
 from barnabas.pipelines.definition import Query
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Totals
@@ -31,7 +30,7 @@ class RunningQuery:
         self.has_told_of_refused = False
         self.worked_at = time.monotonic()
         self.ended_at: float | None = None
-        self.bounded: BoundedBatches | None = None
+        self.bounded = writer.bounded
         self.is_last_alone = False
 
     def works(self) -> None:
