@@ -426,7 +426,7 @@ def test_a_batch_whose_note_could_not_be_written_has_it_written_when_it_comes_ag
 
 def test_nothing_is_let_go_of_while_the_rows_of_a_table_are_looked_up(tmp_path: Path) -> None:
     """A query notes what it sees on a thread of its own while the run makes the plan of another."""
-    run = Run(pipeline_with(tmp_path), Topic()).begin().begin(view="named")
+    run = Run(pipeline_with(tmp_path), Topic()).begin().begin(view="timed")
     is_looked_up, may_end, order = threading.Event(), threading.Event(), list[str]()
     frame, keep_only = run.parts.frame, run.parts.keep_only
 
@@ -441,7 +441,7 @@ def test_nothing_is_let_go_of_while_the_rows_of_a_table_are_looked_up(tmp_path: 
         keep_only(versions)
 
     run.parts.frame, run.parts.keep_only = slow_frame, told  # type: ignore[method-assign]
-    plan = threading.Thread(target=run.tables.frame, args=("named", airlines_of(run.pipeline)))
+    plan = threading.Thread(target=run.tables.frame, args=("timed", airlines_of(run.pipeline)))
     note = threading.Thread(target=run.tables.admit, args=("by_day", 0))
     plan.start()
     assert is_looked_up.wait(60)
@@ -451,3 +451,21 @@ def test_nothing_is_let_go_of_while_the_rows_of_a_table_are_looked_up(tmp_path: 
     plan.join(60)
     note.join(60)
     assert order == ["looked up", "let go"]
+
+
+def test_what_is_being_made_is_not_let_go_of_when_another_query_notes_what_it_sees(tmp_path: Path) -> None:
+    run = Run(pipeline_with(tmp_path), Topic()).begin().begin(view="timed")
+    run.batch(0)
+    run.topic.records = 12
+    newer = run.parts.newer
+
+    def meanwhile(source: Source, version: TableVersion, look: TopicLook) -> TableVersion:
+        found = newer(source, version, look)
+        run.topic.records = 10  # as the other query saw it a moment before
+        run.tables.admit("timed", 0)
+        run.topic.records = 12
+        return found
+
+    run.parts.newer = meanwhile  # type: ignore[method-assign]
+    assert run.batch(1) == ["all to 10 of a", "10 to 12"]
+    assert all(run.files.part(name).is_dir() for name in ("all to 10 of a", "10 to 12"))
