@@ -7,10 +7,10 @@ file of YAML would be, each with its line, so that both are read, and refused, b
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.file_parts import directory_of
 from barnabas.pipelines.python_code import PythonCode, parts_of_code
@@ -58,7 +58,8 @@ def _document(module: PythonModule, function: _Function, call: ast.Call, keys: t
     given = _arguments(module, call, values)
     document = Document(path, module.content, iter(range(VALUES_MAX)), is_python=True)
     # Unknown keys are refused here, before keys are added that nobody wrote.
-    Section(document, values.mapping(list(given.items()), call), "", (*keys, *_OF_STEP))
+    written = Section(document, values.mapping(list(given.items()), call), "", (*keys, *_OF_STEP))
+    written.once(path.resolve(), lambda: module)
     if "name" not in given:
         given["name"] = (values.text("name", function), values.text(function.name, function))
     steps = given.pop("steps", (values.text("steps", function), values.sequence([], function)))
@@ -94,7 +95,7 @@ def python_code(section: Section) -> PythonCode:
     if not file.is_file():
         raise section.error(f"python {file} does not exist: it is the file of the function {function_name}", text.line)
     named = path if file == path.resolve() else path.parent / name
-    module = read_module(named if named.resolve() == file else file)
+    module = section.once(file, lambda: read_module(named if named.resolve() == file else file))
     functions = {each.name: each for each in module.tree.body if isinstance(each, _FUNCTIONS)}
     function = functions.get(function_name)
     if function is None:
@@ -103,13 +104,15 @@ def python_code(section: Section) -> PythonCode:
     parameters = _parameters(module, function)
     result = section.text("result") if "result" in section else None
     _refuse_other_results(module, section, function, result)
-    decorators = [each for each in function.decorator_list if _is_pipeline(module, each)]
+    words = section.once((file, _DECORATOR), lambda: _words_of(module))
+    decorators = [each for each in function.decorator_list if _is_pipeline(words, each)]
     decorator = decorators[0] if decorators else None
     arguments = None
     if isinstance(decorator, ast.Call) and section.is_python:
-        values = LiteralNodes(module)
-        arguments = {each.arg: values.plain(each.value) for each in decorator.keywords if each.arg}
-    parts = parts_of_code(module.tree, function.name, file.parent, decorator)
+        arguments = section.once((file, "arguments"), lambda: _plain_arguments(module, decorator))
+    parts = section.once(
+        (file, function.name), lambda: parts_of_code(module.tree, function.name, file.parent, decorator)
+    )
     return PythonCode(
         path=module.path,
         function=function.name,
@@ -130,12 +133,13 @@ _Given = dict[str, "tuple[yaml.Node, yaml.Node]"]
 
 def _decorated(module: PythonModule) -> tuple[_Function, ast.Call]:
     """The function under `@pipeline`, and the decorator."""
+    words = _words_of(module)
     found = [
         (each, decorator)
         for each in module.tree.body
         if isinstance(each, _FUNCTIONS)
         for decorator in each.decorator_list
-        if _is_pipeline(module, decorator)
+        if _is_pipeline(words, decorator)
     ]
     if not found:
         message = "no function at the top of this file has @pipeline(sources=..., sinks=...)"
@@ -150,8 +154,8 @@ def _decorated(module: PythonModule) -> tuple[_Function, ast.Call]:
     return function, decorator
 
 
-def _is_pipeline(module: PythonModule, decorator: ast.expr) -> bool:
-    """Whether that is our decorator, by what the file imports."""
+def _words_of(module: PythonModule) -> frozenset[str]:
+    """What our decorator is called in a file, by what that imports."""
     words: set[str] = set()
     for statement in module.tree.body:
         if isinstance(statement, ast.ImportFrom) and statement.module in {_PACKAGE, f"{_PACKAGE}.decorator"}:
@@ -162,8 +166,17 @@ def _is_pipeline(module: PythonModule, decorator: ast.expr) -> bool:
             }
         elif isinstance(statement, ast.Import):
             words |= {f"{each.asname or each.name}.{_DECORATOR}" for each in statement.names if each.name == _PACKAGE}
+    return frozenset(words)
+
+
+def _is_pipeline(words: frozenset[str], decorator: ast.expr) -> bool:
+    """Whether that is our decorator."""
     target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return isinstance(target, ast.Name | ast.Attribute) and ast.unparse(target) in words
+    names: list[str] = []
+    while isinstance(target, ast.Attribute):
+        names.append(target.attr)
+        target = target.value
+    return isinstance(target, ast.Name) and ".".join([target.id, *reversed(names)]) in words
 
 
 def _arguments(module: PythonModule, call: ast.Call, values: LiteralNodes) -> _Given:
@@ -177,6 +190,11 @@ def _arguments(module: PythonModule, call: ast.Call, values: LiteralNodes) -> _G
             continue
         given[keyword.arg] = (values.text(keyword.arg, keyword), values.node(keyword.value, keyword.arg))
     return given
+
+
+def _plain_arguments(module: PythonModule, call: ast.Call) -> Mapping[str, Any]:
+    values = LiteralNodes(module)
+    return {each.arg: values.plain(each.value) for each in call.keywords if each.arg}
 
 
 def _give_views(given: _Given, function: _Function, values: LiteralNodes) -> None:

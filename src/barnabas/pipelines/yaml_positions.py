@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import base64
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.pipelines.definition import PipelineError, PipelineMissingError
 
 if TYPE_CHECKING:
     import yaml
 
+Known = TypeVar("Known")
 FILE_BYTES_MAX: Final = 256 * 1024
 VALUES_MAX: Final = 200_000
 """How many values a file may have once its aliases are followed: a short file can name very many."""
@@ -111,6 +112,8 @@ class Document:
     """One for each value that may still be taken by `Section.value`."""
     is_python: bool = False
     """Whether it is no YAML, but a file of Python whose values are given as nodes (`python_files`)."""
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
+    """What parts of the file share that is costly to read (`Section.once`)."""
 
     def error(self, message: str, line: int) -> PipelineError:
         """An error at a line, counted from 1."""
@@ -155,6 +158,13 @@ class Section:
     def is_python(self) -> bool:
         """Whether the file is one of Python."""
         return self._document.is_python
+
+    def once(self, what: Hashable, read: Callable[[], Known]) -> Known:
+        """What `read` returns, which is called once for the whole file for each `what`."""
+        if what not in self._document.known:
+            self._document.known[what] = read()
+        known: Known = self._document.known[what]
+        return known
 
     @property
     def keys(self) -> Mapping[str, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from barnabas.pipelines import python_files
 from barnabas.pipelines.cases import path_of_tests
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineMissingError
 from barnabas.pipelines.graph import text_of
@@ -209,6 +212,28 @@ def test_a_file_may_be_a_link_and_its_code_a_long_chain(tmp_path: Path) -> None:
     (*_, step) = read_pipeline(tmp_path / "linked.py").steps
     assert step.python is not None
     assert step.python.path == tmp_path / "linked.py"
+
+
+def test_a_file_is_read_once_for_all_that_its_function_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = Mock(wraps=ast.parse)
+    monkeypatch.setattr("ast.parse", parsed)
+    (tmp_path / "beside_it.py").write_text("LIMIT = 15\n")
+    sinks = ", ".join(f'{{"topic": "out{number}", "from": "v{number}"}}' for number in range(20))
+    start, _, end = DELAYS.partition("    sinks=")
+    text = f"import beside_it\n{start}    sinks=[{sinks}],\n{end.partition(chr(10))[2]}"
+    made = "return {" + ", ".join(f'"v{number}": beside_it' for number in range(20)) + "}"
+    pipeline = read(tmp_path, text.replace('return late(timed).join(airlines, "carrier")', made))
+    assert len(pipeline.steps) == 21
+    assert parsed.call_count == 2
+
+
+def test_what_a_file_imports_is_looked_at_once_however_many_decorators_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Mock(wraps=python_files._words_of)
+    monkeypatch.setattr(python_files, "_words_of", looked)
+    read(tmp_path, changed(("def late(frame):", "@other\ndef one(): 0\n" * 100 + "def late(frame):")))
+    assert looked.call_count == 2
 
 
 @pytest.mark.parametrize("target", ["blob", "of its own:here.py"])
