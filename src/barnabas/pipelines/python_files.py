@@ -149,6 +149,12 @@ def _decorated(module: PythonModule) -> tuple[_Function, ast.Call]:
         message = f"{second.name} is a second pipeline in this file, after {first.name} in line {first.lineno}"
         raise module.error(f"{message}: give it a file of its own", second.lineno)
     function, decorator = found[0]
+    names = [
+        each for each in module.tree.body if isinstance(each, (*_FUNCTIONS, ast.ClassDef)) if each.name == function.name
+    ]
+    if names[-1] is not function:
+        message = f"{function.name} is defined again here, so the pipeline in line {function.lineno} is there no longer"
+        raise module.error(f"{message}: name one of them otherwise", names[-1].lineno)
     if not isinstance(decorator, ast.Call):
         raise module.error("@pipeline needs its arguments: @pipeline(sources=..., sinks=...)", decorator.lineno)
     return function, decorator

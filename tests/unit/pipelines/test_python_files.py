@@ -156,6 +156,12 @@ def test_the_decorator_is_known_by_what_the_file_imports(tmp_path: Path, spelled
         ("dep_delay INT,", "dep_delay INTT,", 7, "schema: "),
         ('read="table"', 'read="tabel"', 19, 'read "tabel" is not known; did you mean "table"?'),
         ('"SELECT * FROM flights"', '"SELECT * FROM fligths"', 21, 'timed reads "fligths", which is neither'),
+        (
+            "    return late(timed).join",
+            "    return 1\n\n\ndef delays(timed):\n    return timed.join",
+            30,
+            "delays is defined again here",
+        ),
         ("    sources={", '    sources="flights",\n    registry={', 17, "sources is text; it must be a dict"),
         ("    sources={", "    sources=[1],\n    registry={", 17, "sources is a list; it must be a dict"),
         ('steps=[{"name": "timed"', 'steps=[{"name": [1]', 21, "steps[1].name is a list; it must be text"),
