@@ -51,8 +51,8 @@ class Runs:
         self._files = 0
         self.pipeline = self.having(sink)
 
-    def having(self, sink: str) -> Pipeline:
-        return self.reading(PIPELINE.format(sink=sink))
+    def having(self, sink: str, text: str = PIPELINE) -> Pipeline:
+        return self.reading(text.format(sink=sink))
 
     def reading(self, text: str) -> Pipeline:
         path = self.directory / "flights.yaml"
