@@ -132,6 +132,8 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        # Workers in Python take a time without a zone, of rows and of state, for one of their own.
+        "spark.executorEnv.TZ": "UTC",
         # Spark's 200 would cost a small query tens of seconds. State is kept in so many parts for good.
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
         # Spark's own form, INT96, has no statistics, and is deprecated.

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.java import Java
+from barnabas.pipelines.session import SparkOptions, spark_settings
 from barnabas.pipelines.shared_files import refuse_unshared_files
 from barnabas.pipelines.spark_cluster import SparkCluster, memory_bytes, spark_cluster
 from tests.unit.pipelines.made_pipelines import made_pipeline
@@ -92,3 +94,10 @@ def test_executors_whose_files_are_not_here_are_found_before_the_first_batch(tmp
         refuse_unshared_files(session, pipeline)
     assert {path.name for path in tmp_path.iterdir()} == {"state"}
     assert not list((tmp_path / "state").iterdir())
+
+
+def test_times_are_utc_for_workers_in_python_wherever_they_are(tmp_path: Path) -> None:
+    """Else UDFs and state have those of the machine's zone, and an hour that its summer leaves out is another."""
+    java = Java(tmp_path / "java", 17, is_from_package=False)
+    settings = spark_settings(SparkOptions(java, (), tmp_path, "x"), tmp_path)
+    assert {settings["spark.executorEnv.TZ"], settings["spark.sql.session.timeZone"]} == {"UTC"}
