@@ -250,6 +250,21 @@ def test_a_link_may_be_of_a_file_of_any_name(tmp_path: Path, target: str) -> Non
     assert read_pipeline(tmp_path / "delays.py").name == "delays"
 
 
+def test_the_files_beside_it_are_beside_what_a_link_names(tmp_path: Path) -> None:
+    """`dev` looks at them for changes."""
+    real = tmp_path / "real"
+    real.mkdir()
+    (real / "beside_it.py").write_text("LIMIT = 15\n")
+    read(
+        real,
+        changed(("raise SystemExit", "import beside_it\nraise SystemExit"), ("return late(timed)", "return beside_it")),
+    )
+    (tmp_path / "delays.py").symlink_to("real/delays.py")
+    (*_, step) = read_pipeline(tmp_path / "delays.py").steps
+    assert step.python is not None
+    assert step.python.files == (tmp_path / "delays.py", real / "beside_it.py")
+
+
 def test_a_file_may_have_any_name(tmp_path: Path) -> None:
     (tmp_path / " a b:c.py").write_text(DELAYS)
     (*_, step) = read_pipeline(tmp_path / " a b:c.py").steps
