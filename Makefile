@@ -35,8 +35,8 @@ WAITS := $(addprefix tests/cluster/test_,controller_move.py exactly_once.py kafk
 	offsets_topic_deleted.py preferred_leaders.py replication_throttle.py stalled_directory.py supervisor.py \
 	unclean_election.py up_failures.py)
 
-# pytest for tests of real processes, and where .ci/run asks for it (BARNABAS_SECOND_TRY=1) a second try of what failed once.
-PROCESS_PYTEST := $(BIN)/python -m tools.second_try
+# pytest, and where .ci/run asks for it (BARNABAS_SECOND_TRY=1) a second try of what failed once and is not deterministic.
+TRIED_PYTEST := $(BIN)/python -m tools.second_try
 
 # What make test and make simulate both run.
 SIMULATED_TWICE := $(addprefix --deselect=tests/simulation/test_,cluster_plans.py::test_a_cluster_keeps_its_promises_under_each_plan \
@@ -99,40 +99,40 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 
 .PHONY: test
 test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 9 minutes on 2 cores)
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
-	@$(PROCESS_PYTEST) -n $(TEST_PROCESSES) -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
-	@$(PROCESS_PYTEST) -m alone $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
+	@$(TRIED_PYTEST) -m alone $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@BARNABAS_ALL_CLIENTS=1 $(PROCESS_PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/clients
+	@BARNABAS_ALL_CLIENTS=1 $(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder tests/clients
 
 .PHONY: test-cluster
 test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything for minutes, full and slow disks, what waits
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@$(PROCESS_PYTEST) -n $(TEST_PROCESSES) $(WAITS)
-	@BARNABAS_LONG_FAILURES=1 $(PROCESS_PYTEST) -n $(FAILURE_PROCESSES) -m "not alone" $(FAILURES) --timeout 900
-	@BARNABAS_LONG_FAILURES=1 $(PROCESS_PYTEST) -m alone $(FAILURES) --timeout 900
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) $(WAITS)
+	@BARNABAS_LONG_FAILURES=1 $(TRIED_PYTEST) -n $(FAILURE_PROCESSES) -m "not alone" $(FAILURES) --timeout 900
+	@BARNABAS_LONG_FAILURES=1 $(TRIED_PYTEST) -m alone $(FAILURES) --timeout 900
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
-	@$(PROCESS_PYTEST) -n $(SPARK_PROCESSES) --dist loadfile --no-loadscope-reorder tests/spark --timeout 900
+	@$(TRIED_PYTEST) -n $(SPARK_PROCESSES) --dist loadfile --no-loadscope-reorder tests/spark --timeout 900
 
 .PHONY: test-console
 test-console: $(TEST) ## The console in headless Chromium, where that is installed: each page while a broker dies, is replaced, comes back; what that costs
-	@$(PROCESS_PYTEST) tests/browser
+	@$(TRIED_PYTEST) tests/browser
 
 .PHONY: test-oci
 test-oci: $(TEST) ## The image of contrib/oci and its compose.yaml, where Debian's buildah, mmdebstrap and root are: built, run, killed
-	@$(PROCESS_PYTEST) tests/oci
+	@$(TRIED_PYTEST) tests/oci
 
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
 	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
 	@$(BIN)/python -m tests.support.java_archives
-	@$(PROCESS_PYTEST) -n $(INTEROP_PROCESSES) --dist loadfile --no-loadscope-reorder tests/interop --timeout 900
+	@$(TRIED_PYTEST) -n $(INTEROP_PROCESSES) --dist loadfile --no-loadscope-reorder tests/interop --timeout 900
 
 .PHONY: test-suites
 test-suites: $(INTEROP) ## Test suites of clients' authors, on brokers of ours and beside them on Apache Kafka 3.9.1 (SUITES="--suite NAME" for one)

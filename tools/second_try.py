@@ -1,10 +1,11 @@
-"""A second try for tests of real processes: `python -m tools.second_try [ARGUMENTS OF PYTEST]`.
+"""A second try for tests whose outcome may hang on real time: `python -m tools.second_try [ARGUMENTS OF PYTEST]`.
 
 This is pytest, unless BARNABAS_SECOND_TRY is 1, which `.ci/run` and `.ci/nightly` set. Then, where at most three tests
 failed, these are run once more, alone: in a new process, one after the other. When each of them passes, the exit status
 is 0, and a file in `build/second-try` keeps what the first failures said: each is a fault to be traced. More failures,
 and whatever else ends a run (a crash, a collection that failed, a usage error, Ctrl-C), keep pytest's exit status, as
-does a test that does not pass in the second try.
+does a test that does not pass in the second try, and a failure of what is deterministic: a simulation, a corpus of the
+fuzzer, a property that Hypothesis tries.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ FAILURES_MAX: Final = 3
 DIRECTORY: Final = Path("build") / "second-try"
 """From where the tool is run: the project. One file for each run that passed in a second try."""
 HEADING: Final = "Failed once and passed when tried again: each is a fault to be traced"
+DETERMINISTIC: Final = ("tests/simulation/", "tests/fuzz/")
+"""Where tests have no time, no processes and no randomness but a seed: what fails once there is a finding."""
+DETERMINISTIC_MARK: Final = "hypothesis"
+"""Hypothesis's own mark of its tests."""
 LINES_MAX: Final = 200
 """Of the traceback of a failure, and of each text that was captured; the last ones."""
 _RECORD: Final = "--record"
@@ -43,6 +48,8 @@ class Outcome:
     failures: dict[str, str] = field(default_factory=dict)
     """By the test's id, what its first failure says; the texts of the first tests only."""
     passed: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    """Those of the failures that are of deterministic tests."""
     is_whole: bool = True
     """Whether every test was run to its end: no process crashed, and nothing stopped the others."""
 
@@ -62,6 +69,8 @@ class Recorder:
         if report.failed:
             is_shown = len(self.outcome.failures) <= FAILURES_MAX
             self.outcome.failures.setdefault(report.nodeid, _text(report) if is_shown else "")
+            if report.nodeid.startswith(DETERMINISTIC) or DETERMINISTIC_MARK in report.keywords:
+                self.outcome.found.append(report.nodeid)
         elif report.when == "call" and report.passed:
             self.outcome.passed.append(report.nodeid)
 
@@ -116,7 +125,8 @@ def _signals_left_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def may_be_tried_again(status: int, outcome: Outcome) -> bool:
-    return status == pytest.ExitCode.TESTS_FAILED and outcome.is_whole and 0 < len(outcome.failures) <= FAILURES_MAX
+    by_chance = not outcome.found and 0 < len(outcome.failures) <= FAILURES_MAX
+    return status == pytest.ExitCode.TESTS_FAILED and outcome.is_whole and by_chance
 
 
 def again(arguments: Sequence[str], outcome: Outcome) -> list[str]:
