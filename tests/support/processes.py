@@ -5,6 +5,7 @@ Each has its own process group and its log in a file, and is ended by its id wha
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.support.waiting import wait_until
 
 LOG_TAIL_LINES = 40
 SUSPENSION_SECONDS = 60.0
+END_SECONDS = 30.0
 
 # Ends the process groups that are still alive when the tests are gone, even when they were killed with SIGKILL: its
 # standard input then reaches its end.
@@ -50,9 +52,17 @@ class _Reaper:
                     text=True,
                     start_new_session=True,
                 )
+                atexit.register(self.end)
             if self._process.stdin is not None:
                 self._process.stdin.write(f"{sign}{group}\n")
                 self._process.stdin.flush()
+
+    def end(self) -> None:
+        """In order, with the tests: a child that is left with its pipe is a warning, printed amid what pytest says."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is not None:
+            process.communicate(timeout=END_SECONDS)
 
 
 _reaper = _Reaper()
