@@ -83,10 +83,17 @@ def test_a_state_is_not_taken_while_spark_of_a_killed_run_is_there(pipeline: Pip
         assert holder.stdout is not None
         holder.stdout.readline()
         (state.directory / "lock").write_text(f"{left.pid}\n")
-        ending = threading.Timer(0.5, holder.kill)
+        is_killed = threading.Event()
+
+        def kill() -> None:
+            is_killed.set()
+            holder.kill()
+
+        ending = threading.Timer(0.5, kill)
         ending.start()
+        # A process that ends lets go of its files before anybody is told.
         with state.locked(pipeline):
-            assert holder.poll() is not None
+            assert is_killed.is_set()
         ending.join()
 
 
