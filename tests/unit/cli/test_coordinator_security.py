@@ -58,6 +58,13 @@ def test_passwords_are_read_by_user(tmp_path: Path) -> None:
     assert passwords_of(str(path)) == {"a": "x", "b": "y"}
 
 
+def replace_at_once(path: Path, content: bytes) -> None:
+    """Of a file that is being written a look may find less, of which another fault is told."""
+    new = path.with_name("new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
 def test_a_certificate_is_exchanged_while_the_coordinator_runs(
     run: Callable[[Coroutine[Any, Any, Any]], Any],
     tmp_path: Path,
@@ -89,12 +96,12 @@ def test_a_certificate_is_exchanged_while_the_coordinator_runs(
             following = asyncio.create_task(follow_files(host, str(path), secured, coordinator.exchange_tls, logger))
             try:
                 before = await shown(coordinator.port)
-                store.write_bytes(later.both.read_bytes()[:200])
-                async with asyncio.timeout(10):
+                replace_at_once(store, later.both.read_bytes()[:200])
+                async with asyncio.timeout(60):
                     while "The keys of before are kept" not in caplog.text:
                         await asyncio.sleep(0.01)
                     assert await shown(coordinator.port) == before
-                    store.write_bytes(later.both.read_bytes())
+                    replace_at_once(store, later.both.read_bytes())
                     while await shown(coordinator.port) != ssl.PEM_cert_to_DER_cert(later.certificate.read_text()):
                         pass
                 assert caplog.text.count("The keys of before are kept") == 1
@@ -139,7 +146,7 @@ def test_whatever_goes_wrong_with_files_those_that_come_later_are_taken(
         async with real_host("test", asyncio.get_running_loop()) as host:
             logger = logging.getLogger("coordinator")
             following = asyncio.create_task(follow_files(host, str(tmp_path), before, taken.put_nowait, logger))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await taken.get() is later.context
             await asyncio.sleep(0.01)
             assert not following.done()

@@ -171,6 +171,7 @@ def test_with_a_certificate_the_endpoint_speaks_tls_alone(run: Run, login_file: 
 
 def test_who_may_read_is_exchanged_with_the_file(run: Run, login_file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics_files, "LOOKED_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(metrics_files, "_WAIT_SECONDS_MAX", 60.0)  # a busy machine takes longer than what is for it
     monkeypatch.setattr(password_checks, "FAILURE_SECONDS", 0.01)
     path = Path(login_file)
 
@@ -217,7 +218,7 @@ def test_a_file_that_hangs_holds_no_scrape_up(run: Run, login_file: str, monkeyp
 
     def hang(files: Any, path: str) -> Any:
         if begun:
-            goes_on.wait(30)
+            goes_on.wait(200)
         begun.append(time.perf_counter())
         return read(files, path)
 
@@ -252,7 +253,7 @@ def test_a_certificate_is_exchanged_while_the_endpoint_runs(
         return found
 
     async def until_shown(port: int, wanted: bytes) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await shown(port) != wanted:
                 pass
 
