@@ -267,14 +267,17 @@ def test_records_of_all_kinds_are_shown_as_what_they_are(console: RunningConsole
     assert "1,024 bytes in all" in answer.text
 
 
-def test_markers_of_transactions_are_no_records_and_keep_nobody_waiting(console: RunningConsole) -> None:
+def test_markers_of_transactions_are_no_records_and_keep_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, console: RunningConsole
+) -> None:
+    monkeypatch.setattr(records_read, "SECONDS_MAX", 50.0)  # whoever waits for more records waits for so long
     began = time.monotonic()
     said = console.get("/messages?topic=spent").words
     assert "spent-0 has offsets 0 to 6." in said
     assert "3 records" in said
     assert "Not to the end" not in said
     assert "Next" not in said
-    assert time.monotonic() - began < 6.0
+    assert time.monotonic() - began < 40.0
 
 
 def test_rebinding_and_other_methods_get_nothing(console: RunningConsole) -> None:
