@@ -426,7 +426,7 @@ class QuerySender:
             else:
                 for place, partition in enumerate(await producer.partitions_of(part.topic, keys)):
                     places.setdefault(partition, []).append(place)
-            whole = ValueColumn(shape, values, keys)
+            whole = ValueColumn(shape, [value or b"" for value in values], keys)
             if whole.largest_bytes > _RECORD_BYTES_MAX:
                 raise RecordTooLargeError(f"a record of {whole.largest_bytes} bytes is larger than any that is written")
             for chosen, those in places.items():
@@ -441,15 +441,14 @@ class QuerySender:
         whole: ValueColumn,
         those: Sequence[int],
         partition: int | None,
-        column: tuple[Sequence[bytes] | None, Sequence[bytes]],
+        column: tuple[Sequence[bytes] | None, Sequence[bytes | None]],
     ) -> None:
-        """Sends those of a column that are for one partition, in order; an empty line is a record without a value."""
+        """Sends those of a column that are for one partition, in order."""
         topic, (keys, values) = part.topic, column
-        # A message of Protocol Buffers may have no bytes, and is a value.
-        if keys is None or part.is_encoded or b"" not in values:
+        if keys is None or None not in values:
             await producer.send_column(topic, whole.of(those), _Fate(), partition)
             return
-        for is_deletion, alike in itertools.groupby(those, key=lambda place: not values[place]):
+        for is_deletion, alike in itertools.groupby(those, key=lambda place: values[place] is None):
             if not is_deletion:
                 await producer.send_column(topic, whole.of(list(alike)), _Fate(), partition)
                 continue

@@ -20,7 +20,6 @@ from barnabas.pipelines.definition import (
     Pipeline,
     PipelineError,
     Sink,
-    SourceFormat,
     TopicSink,
 )
 from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
@@ -87,10 +86,7 @@ def _sink(
             raise section.error(f"{name} is for topics: remove it", section.keys[name])
     if kind == "topic":
         sink = _topic_sink(section, view, from_line, key, key_line)
-        formatted = formatted_sink(section, path, sink, has_registry=has_registry)
-        if sink.delete is not None and formatted.format is not SourceFormat.JSON:
-            raise section.error("delete of a topic is for JSON: remove it, or `format`", section.keys["delete"])
-        return formatted
+        return formatted_sink(section, path, sink, has_registry=has_registry)
     text = section.text(kind)
     if kind == "parquet":
         directory = directory_of(section, path, kind, text)

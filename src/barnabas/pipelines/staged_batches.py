@@ -2,7 +2,8 @@
 
 OUTBOX/batch-N/manifest.json   the topics, and the files of each: names, bytes, records, checksums
        batch-N/0/part-*        the records of the first topic: a line for each key, where there are keys, and one for
-                               each value; JSON has no line breaks, and what is no JSON is in base64
+                               each value; JSON has no line breaks, and what is no JSON is in base64. The line of a
+                               record that has a key and no value is empty, or, among those in base64, NO_VALUE
        .batch-N.being-written/ what Spark is writing, or a killed run was
 
 INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, and its files never change.
@@ -23,6 +24,8 @@ from typing import Any, Final
 from barnabas.pipelines.durable_files import sync_directory, sync_tree, write_json
 
 MANIFEST: Final = "manifest.json"
+NO_VALUE: Final = b"-"
+"""In place of base64: a value that has no bytes is one, as a message of Protocol Buffers whose fields are defaults."""
 _PREFIX: Final = "batch-"
 _CHUNK_BYTES: Final = 1024 * 1024
 _LINE_BREAK: Final = b"\n"
@@ -55,14 +58,20 @@ class StagedRecords:
     has_encoded_keys: bool = False
     """The same of keys."""
 
-    def columns(self) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
+    def columns(self) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes | None]]]:
         """Keys, where there are any, and values of some records at a time, about a megabyte, or one record that is
-        larger. Raises StagedBatchError, at the end of a file, when that is not what was staged.
+        larger; a value is None of a record that deletes its key. Raises StagedBatchError, at the end of a file, when
+        that is not what was staged.
         """
         for file in self.files:
             for keys, values in _columns_of(self.directory / file.name, file, has_keys=self.has_keys):
                 decoded_keys = [base64.b64decode(key) for key in keys] if keys and self.has_encoded_keys else keys
-                yield decoded_keys, [base64.b64decode(value) for value in values] if self.is_encoded else values
+                yield decoded_keys, self._values(values)
+
+    def _values(self, lines: Sequence[bytes]) -> Sequence[bytes | None]:
+        if self.is_encoded:
+            return [None if line == NO_VALUE else base64.b64decode(line) for line in lines]
+        return [line or None for line in lines] if self.has_keys and b"" in lines else lines
 
 
 @dataclass(frozen=True, slots=True)

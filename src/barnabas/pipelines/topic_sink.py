@@ -10,8 +10,7 @@ from barnabas.pipelines.definition import Pipeline, SourceFormat, TopicSink
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.spark_messages import spark_message
-from barnabas.pipelines.spark_schema import JSON_OPTIONS, quoted_name
-from barnabas.pipelines.staged_batches import StagedBatch
+from barnabas.pipelines.staged_batches import NO_VALUE, StagedBatch
 from barnabas.pipelines.state_directory import spark_path
 from barnabas.pipelines.topic_encoding import key_of_row, missing_and_strange, value_of_row
 from barnabas.pipelines.topic_outboxes import QueryOutbox
@@ -27,38 +26,26 @@ def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
     """
     as_json = replace(sink, key_format=None)
     key = [key_of_row(frame, as_json).alias("key")] if sink.key else []
-    return frame.select(_json_value(frame, sink).alias("value"), *key)
-
-
-def _json_value(frame: DataFrame, sink: TopicSink) -> Column:
-    from pyspark.sql import functions as F  # noqa: N812
-
-    deletes = (sink.delete or "").lower()
-    kept = [F.col(quoted_name(name)) for name in frame.columns if name.lower() != deletes]
-    value = F.to_json(F.struct(*kept), JSON_OPTIONS)
-    if sink.delete is not None:
-        value = F.when(~F.coalesce(F.col(quoted_name(sink.delete)), F.lit(False)), value)
-    return value
+    return frame.select(value_of_row(frame, replace(sink, format=SourceFormat.JSON)).alias("value"), *key)
 
 
 def encoded_records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
     """The same, with value and key as the sink's formats have them."""
     if sink.format is SourceFormat.JSON and sink.key_format is None:
         return records_of(frame, sink)
-    value = _json_value(frame, sink) if sink.format is SourceFormat.JSON else value_of_row(frame, sink)
     key = [key_of_row(frame, sink).alias("key")] if sink.key else []
-    return frame.select(value.alias("value"), *key)
+    return frame.select(value_of_row(frame, sink).alias("value"), *key)
 
 
 def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
     """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
-    no line breaks; what is no JSON is in base64. The line of what is null is empty.
+    no line breaks; what is no JSON is in base64. The line of a record without a value is empty, or NO_VALUE.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
     def line(name: str, *, is_text: bool) -> Column:
         content = F.col(name) if is_text else F.translate(F.base64(name), "\r\n", "")
-        return F.coalesce(content, F.lit(""))
+        return F.coalesce(content, F.lit("" if is_text else NO_VALUE.decode()))
 
     columns = [line("key", is_text=sink.key_format is None)] if sink.key else []
     columns.append(line("value", is_text=sink.format is SourceFormat.JSON))
@@ -82,8 +69,9 @@ class TopicWriter(SinkWriter):
 
         missing, strange = missing_and_strange(frame, self._sink)
         if missing or strange:
+            is_left_out = bool(missing) and missing[0].lower() == (self._sink.delete or "").lower()
             what = (
-                f"lacks {missing[0]}"
+                f"lacks {missing[0]}{', which is in no record, since `delete` names it' if is_left_out else ''}"
                 if missing
                 else f"has {strange[0]}, which the schema of {self._sink.topic} has not"
             )

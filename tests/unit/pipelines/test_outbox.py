@@ -43,7 +43,8 @@ class Cluster:
 
     def send(self, batch: StagedBatch | None, sent: Sent) -> None:
         self.at("send")
-        values = [value for part in batch.parts for _, found in part.columns() for value in found] if batch else []
+        parts = batch.parts if batch else ()
+        values = [value or b"" for part in parts for _, found in part.columns() for value in found]
         self.at("commit")
         self.records += values
         self.offset, self.fingerprint = sent.next_batch, sent.fingerprint

@@ -25,8 +25,8 @@ def stage(staged: StagedBatches, batch_id: int, *parts: list[bytes], keys: bool 
     return staged.publish(batch_id, [(f"topic-{number}", keys) for number in range(len(parts))])
 
 
-def records(batch: StagedBatch) -> list[tuple[str, bytes | None, bytes]]:
-    found: list[tuple[str, bytes | None, bytes]] = []
+def records(batch: StagedBatch) -> list[tuple[str, bytes | None, bytes | None]]:
+    found: list[tuple[str, bytes | None, bytes | None]] = []
     for part in batch.parts:
         for keys, values in part.columns():
             assert values
@@ -47,7 +47,7 @@ def test_records_come_back_as_they_were_staged_also_after_a_restart(staged: Stag
     found = StagedBatches(staged.directory, "one").find(7)
     assert found == made
     assert found is not None
-    assert records(found) == [("topic-0", b"k1", b"v1"), ("topic-0", b"k2", b"v2"), ("topic-1", b"k", b"")]
+    assert records(found) == [("topic-0", b"k1", b"v1"), ("topic-0", b"k2", b"v2"), ("topic-1", b"k", None)]
     assert (found.record_count, found.size_bytes) == (3, 12 + 3)
     assert staged.find(6) is None
     assert StagedBatches(staged.directory, "two").find(7) is None, "of another state"
@@ -64,6 +64,16 @@ def test_keys_that_are_no_text_come_back_as_their_bytes_and_others_as_they_are(s
     assert records(found) == [("t", key, b"{}"), ("t", b"", b"x")]
 
 
+def test_among_values_that_are_no_json_one_without_bytes_is_no_deletion(staged: StagedBatches) -> None:
+    directory = staged.being_written(1, 0)
+    directory.mkdir(parents=True)
+    (directory / "part-0").write_bytes(b"a\n-\nb\n\nc\nLQ==\n")
+    staged.publish(1, [("t", True)], ["t"])
+    found = StagedBatches(staged.directory, "one").find(1)
+    assert found is not None
+    assert records(found) == [("t", b"a", None), ("t", b"b", b""), ("t", b"c", b"-")]
+
+
 def test_records_without_keys_have_none(staged: StagedBatches) -> None:
     assert records(stage(staged, 0, [b"a", b"b"], keys=False)) == [("topic-0", None, b"a"), ("topic-0", None, b"b")]
 
@@ -75,7 +85,8 @@ def test_records_are_read_in_pieces_whatever_their_size(staged: StagedBatches, k
     batch = stage(staged, 0, lines + ([b"last"] if keys and len(lines) % 2 else []), keys=keys)
     read: list[bytes] = []
     for found, values in batch.parts[0].columns():
-        together = [line for pair in zip(found, values, strict=True) for line in pair] if found is not None else values
+        lines_of = values if found is None else [line for pair in zip(found, values, strict=True) for line in pair]
+        together = [line or b"" for line in lines_of]
         largest = max(map(len, together))
         assert sum(map(len, together)) <= MEGABYTE + 2 * max(largest, MEGABYTE)
         read += together
