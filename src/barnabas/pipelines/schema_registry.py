@@ -1,7 +1,8 @@
 """A schema registry with the API of Confluent's: the schemas that records were written with, by the id before each.
 
 GET /subjects/SUBJECT/versions, /subjects/SUBJECT/versions/N and /schemas/ids/ID, which never changes what it says; so
-each id is asked for once in a run. POST /subjects/SUBJECT/versions for what is written.
+each id is asked for once in a run. A schema of Avro that names types of others is read with those. POST
+/subjects/SUBJECT/versions for what is written.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.pipelines.avro_references import with_references
 from barnabas.pipelines.avro_schema import SCHEMA_BYTES_MAX, AvroSchemaError, read_avro_schema, read_avro_type
 from barnabas.pipelines.definition import (
     KeyFormat,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 REGISTRY_KEYS: Final = ("url", "username", "password")
 SCHEMAS_MAX: Final = 1_000
 """How many schemas the values, or the keys, of a source may have, of all their versions."""
+REFERENCES_MAX: Final = 50
+"""How many other schemas one of Avro may name types of, those of the others included."""
 ANSWER_SECONDS_MAX: Final = 10.0
 _ATTEMPTS_MAX: Final = 3
 _REASON_BYTES_MAX: Final = 64 * 1024
@@ -90,7 +94,7 @@ def ask_registry(pipeline: Pipeline, refuse_to_go_on: Callable[[], None] = lambd
                     continue
                 if not isinstance(content, dict) or not _is_number(content.get("id")):
                     raise _refused(pipeline, f"gives version {version} of {part.subject} no id")
-                _take(part.writers, content["id"], _schema_in(content, part))
+                _take(part.writers, content["id"], _schema_in(pipeline, content, part))
             part.writers.was_asked = True
 
 
@@ -154,7 +158,7 @@ def learn_id(pipeline: Pipeline, part: Source | KeyFormat, schema_id: int) -> bo
     assert writers is not None
     if not writers.is_settled(schema_id):
         content = _get(pipeline, f"/schemas/ids/{schema_id}")
-        schema = _schema_in(content, part) if isinstance(content, dict) else None
+        schema = _schema_in(pipeline, content, part) if isinstance(content, dict) else None
         if schema is not None and len(writers.by_id) >= SCHEMAS_MAX:
             raise _refused(pipeline, f"has more than {SCHEMAS_MAX} schemas of the records of {part.subject}")
         _take(writers, schema_id, schema)
@@ -168,19 +172,54 @@ def _take(writers: WriterSchemas, schema_id: int, schema: str | None) -> None:
         writers.by_id[schema_id] = schema
 
 
-def _schema_in(content: dict[str, Any], part: Source | KeyFormat) -> str | None:
-    """The schema of an answer, as WriterSchemas keeps it, if it is one of the format, and of Avro stands on its own."""
+def _schema_in(pipeline: Pipeline, content: dict[str, Any], part: Source | KeyFormat) -> str | None:
+    """The schema of an answer, as WriterSchemas keeps it, if it is one of the format, and all that it names is there.
+    Raises as `ask_registry` does.
+    """
     text = str(content.get("schema", ""))
     kind = content.get("schemaType", "AVRO")
     try:
         if part.format is SourceFormat.PROTOBUF:
             # What it imports has no part in which of its messages a record is.
             return places_of(text, part.message) if kind == "PROTOBUF" else None
-        if kind != "AVRO" or content.get("references"):
+        if kind != "AVRO":
             return None
+        if content.get("references"):
+            assert part.writers is not None
+            text = with_references(text, _referenced(pipeline, part.writers, content["references"]))
+            if len(text) > SCHEMA_BYTES_MAX:
+                return None
         return read_avro_type(text)[0] if part.is_key else read_avro_schema(text)[0]
     except (AvroSchemaError, ProtoOutlineError):
         return None
+
+
+def _referenced(pipeline: Pipeline, writers: WriterSchemas, references: Any) -> list[str]:
+    """The texts of the schemas that one refers to, and of those that these do. Raises AvroSchemaError for one that the
+    registry does not have, or for too many; and as `ask_registry` does.
+    """
+    waiting, found = [references], dict[tuple[str, int], str]()
+    while waiting:
+        listed = waiting.pop()
+        for each in listed if isinstance(listed, list) else [None]:
+            subject, version = (each.get("subject"), each.get("version")) if isinstance(each, dict) else (None, None)
+            if not isinstance(subject, str) or not _is_number(version) or len(found) >= REFERENCES_MAX:
+                raise AvroSchemaError(f"has references that are none, or more than {REFERENCES_MAX} of them")
+            place = (subject, int(str(version)))
+            if place in found:
+                continue
+            if place not in writers.referenced:
+                path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
+                writers.keep_referenced(place, _get(pipeline, path))
+            content = writers.referenced[place]
+            if not isinstance(content, dict) or not isinstance(content.get("schema"), str):
+                raise AvroSchemaError(f"refers to version {version} of {subject}, which the registry does not have")
+            found[place] = content["schema"]
+            if sum(map(len, found.values())) > SCHEMA_BYTES_MAX:
+                raise AvroSchemaError(f"refers to schemas of more than {SCHEMA_BYTES_MAX} characters")
+            if content.get("references"):
+                waiting.append(content["references"])
+    return list(found.values())
 
 
 def _registered_id(pipeline: Pipeline, subject: str, content: dict[str, Any]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 UNKNOWN_SCHEMA = "barnabas-unknown-schema:"
 """Begins the message of the error of a record whose id nobody has looked up; the source's name, `.key` where it is the
@@ -11,6 +11,8 @@ key's schema, a colon, the id.
 """
 REFUSED_IDS_MAX: Final = 50_000
 """How many ids that no registry knows are kept in mind; the one that was met longest ago is asked for again."""
+REFERENCED_MAX: Final = 200
+"""How many answers about schemas that others refer to are kept, the last ones."""
 
 
 class RegisteredSchema:
@@ -33,6 +35,8 @@ class WriterSchemas:
         self.is_careful = False
         self.by_id: dict[int, str] = {}
         """Of Avro the schema in JSON; of Protocol Buffers the places of the source's message, a list of lists."""
+        self.referenced: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        """By subject and version what the registry says of schemas that others refer to."""
         self._refused: OrderedDict[int, None] = OrderedDict()
 
     def refuse(self, schema_id: int) -> None:
@@ -41,6 +45,12 @@ class WriterSchemas:
         self._refused.move_to_end(schema_id)
         if len(self._refused) > REFUSED_IDS_MAX:
             self._refused.popitem(last=False)
+
+    def keep_referenced(self, place: tuple[str, int], answer: Any) -> None:
+        """Takes note of what the registry says of a subject and version."""
+        self.referenced[place] = answer
+        if len(self.referenced) > REFERENCED_MAX:
+            self.referenced.popitem(last=False)
 
     def is_settled(self, schema_id: int) -> bool:
         """Whether it is known what becomes of records with this id."""

@@ -274,6 +274,51 @@ def test_schemas_of_protocol_buffers_are_known_by_the_places_of_the_message_and_
         assert number not in source.writers.by_id
 
 
+def test_a_schema_of_avro_that_names_types_of_others_is_read_with_those(
+    registry: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, registry.server_port)
+    source, other = made.sources
+
+    def referring(name: str, version: object = 2) -> list[dict[str, object]]:
+        return [{"name": name, "subject": f"of/{name}", "version": version}]
+
+    def schema(name: str, *types: object) -> str:
+        fields = [{"name": f"c{number}", "type": kind} for number, kind in enumerate(types)]
+        return json.dumps({"type": "record", "name": name, "fields": fields})
+
+    def answer(name: str, text: str, **more: object) -> None:
+        Registry.answers[f"/subjects/of%2F{name}/versions/2"] = (200, {"id": 1, "schema": text, **more})
+
+    base = "/subjects/flights-value/versions"
+    Registry.answers[base] = (200, [1, 2])
+    Registry.answers[f"{base}/1"] = (200, {"id": 7, "schema": schema("F", "B"), "references": referring("B")})
+    Registry.answers[f"{base}/2"] = (200, {"id": 8, "schema": schema("F", "B", "int"), "references": referring("B")})
+    answer("B", schema("B", "C"), references=referring("C"))
+    answer("C", schema("C", "long"), references=referring("B"))  # a circle
+    ask_registry(made)
+    assert source.writers is not None
+    inner = json.loads(source.writers.by_id[7])["fields"][0]["type"]
+    assert (inner["name"], inner["fields"][0]["type"]["fields"][0]["type"]) == ("B", "long")
+    assert len(json.loads(source.writers.by_id[8])["fields"]) == 2
+    assert len([path for path in Registry.asked if "/of%2F" in path]) == 2, "each once"
+    # What is none, is gone, or is too much makes records that do not fit; nobody asks without end.
+    references = [{"name": f"t{number}", "subject": "of/C", "version": number} for number in range(1_000)]
+    for number, named in enumerate(([{"name": "x"}], 7, referring("gone"), referring("B", "latest"), references), 20):
+        Registry.answers[f"/schemas/ids/{number}"] = (200, {"schema": schema("F", "B"), "references": named})
+        assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:{number}")
+        assert number not in source.writers.by_id
+        source.writers.is_careful = False
+    assert len(Registry.asked) < 20 + schema_registry.REFERENCES_MAX
+    # While a registry does not answer, nobody says that it has none.
+    Registry.answers["/subjects/of%2FB/versions/2"] = (503, {})
+    Registry.answers["/schemas/ids/30"] = (200, {"schema": schema("F", "B"), "references": referring("B")})
+    with pytest.raises(PipelineUnreachableError):
+        learn_unknown(made, f"{UNKNOWN_SCHEMA}other:30")
+    assert other.writers is not None
+    assert not other.writers.is_settled(30)
+
+
 def test_a_run_that_is_told_to_stop_asks_for_no_more_versions(registry: ThreadingHTTPServer, tmp_path: Path) -> None:
     made = pipeline(tmp_path, registry.server_port)
 
