@@ -165,6 +165,12 @@ class Link:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = HeldTransport(transport, self)
+        if self.links.is_cut_off:
+            # It was on its way to the node when that was killed: its system resets it.
+            self.is_cut_off = True
+            _reset(self.transport.descriptor)
+            transport.abort()
+            return
         name = transport.get_extra_info("sockname")
         self.local_port = int(name[1]) if isinstance(name, tuple) else 0
         self.links.opened(self)

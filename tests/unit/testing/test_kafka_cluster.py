@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ def test_a_child_that_a_test_has_forked_keeps_no_port_no_connection_and_no_lock(
         host, _, port = cluster.address(1).rpartition(":")
         produce(cluster.bootstrap_servers, topic, b"one")
         with socket.create_connection((host, int(port)), 30) as connection:
-            cluster.leader(topic)  # by now the broker has taken the connection
+            connection.sendall(struct.pack(">ihhih", 10, 18, 0, 1, -1))  # ApiVersions: the broker has the connection
+            connection.recv(1 << 16)
             with _forked_child():
                 cluster.kill(1)
                 with pytest.raises(ConnectionResetError):

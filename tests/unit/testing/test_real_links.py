@@ -41,3 +41,38 @@ def test_a_loop_that_watches_its_sockets_anew_after_they_are_cut_off_lives_on() 
         loop.run_until_complete(use())
     finally:
         loop.close()
+
+
+def test_a_connection_that_was_on_its_way_when_its_node_was_killed_is_reset_and_the_node_does_not_hear_of_it() -> None:
+    """The loop has taken it, in the turn in which the node is cut off: nobody closed it with the others."""
+    links, told = NodeLinks(), list[str]()
+    loop = linked_loop(links)
+
+    class Told(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            told.append("made")
+
+        def connection_lost(self, error: Exception | None) -> None:
+            told.append("lost")
+
+    def killed() -> asyncio.Protocol:
+        links.cut_off()
+        return Told()
+
+    async def use() -> None:
+        server = await loop.create_server(killed, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as peer:
+            while not links.is_cut_off:
+                await turn()
+            peer.settimeout(60)
+            with pytest.raises(ConnectionResetError):
+                await loop.run_in_executor(None, peer.recv, 1)
+        links.close_all()
+        await turn()
+        assert (told, links.connections) == ([], 0)
+
+    try:
+        loop.run_until_complete(use())
+    finally:
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
