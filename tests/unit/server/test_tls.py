@@ -377,27 +377,32 @@ def test_an_exchange_of_a_large_trust_store_goes_on_beside_the_loop(
     trusted.write_text(one)
     place = f"ssl.truststore.location={trusted}"
     read_by: list[tuple[int, int]] = []
-    load = ssl.SSLContext.load_verify_locations
+    load, may_read = ssl.SSLContext.load_verify_locations, threading.Event()
 
     def counted(context: ssl.SSLContext, cadata: str) -> None:
         read_by.append((threading.get_ident(), cadata.count("BEGIN")))
+        assert may_read.wait(60), "the loop does not go on"
         load(context, cadata=cadata)
 
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", counted)
 
     async def work(shared: SharedServices) -> None:
         read = config(store, place)
+        may_read.set()
         tls = made(read)
         exchange = TlsExchange(tls, shared)
         before = {name: end.context for name, end in tls.listeners.items()}
         trusted.write_text(one * 150)
         read_by.clear()
+        may_read.clear()
         exchange.take(read)
         exchange.take(read)
         turns = 0
         waiting = asyncio.ensure_future(exchange.taken())
         while not waiting.done():
-            turns += 1
+            turns += bool(read_by)
+            if turns > 5:
+                may_read.set()
             await asyncio.sleep(0.001)
         await exchange.check(read)
         assert not {end.context for end in tls.listeners.values()} & set(before.values())
