@@ -178,7 +178,7 @@ def test_our_own_client_says_why_it_is_not_let_in(loop_factory: Any) -> None:
         async def fails(port: int, client: ssl.SSLContext, says: str, address: str = "localhost") -> None:
             end = TlsEnd(client, secure.handshakes)
             with pytest.raises(AuthenticationFailedError, match=says):
-                await connect(context, address, port, tls=end, timeout_ms=5_000)
+                await connect(context, address, port, tls=end, timeout_ms=60_000)
 
         foreign = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         await fails(secure.port, foreign, "the broker's certificate is not accepted: unable to get local issuer")
@@ -190,7 +190,7 @@ def test_our_own_client_says_why_it_is_not_let_in(loop_factory: Any) -> None:
         connection = await connect(context, "localhost", secure.port, tls=TlsEnd(client_context(), secure.handshakes))
         # With TLS 1.3 a client hears that its certificate is not wanted only after its own handshake.
         with pytest.raises(AuthenticationFailedError, match="requires a certificate of us"):
-            await connection.learn_api_versions("test", "1", 5_000)
+            await connection.learn_api_versions("test", "1", 60_000)
         known = TlsEnd(client_context(client_certificate()), secure.handshakes)
         connection = await connect(context, "localhost", secure.port, tls=known)
         assert connection.is_open
