@@ -109,7 +109,7 @@ def test_a_stopped_broker_hands_its_leaders_over_and_comes_back_on_its_port(clus
 
 def test_a_leader_moves_also_to_a_broker_without_a_replica(cluster: KafkaCluster) -> None:
     topic = cluster.create_topic(replication_factor=1)
-    produce(cluster.bootstrap_servers, topic, b"before")
+    assert produce(cluster.bootstrap_servers, topic, b"before")[0][0] is None
     other = next(broker for broker in cluster.broker_ids if broker != cluster.leader(topic))
     cluster.move_leader(topic, to=other)
     assert (cluster.leader(topic), cluster.replicas(topic)) == (other, (other,))

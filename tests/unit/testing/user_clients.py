@@ -39,13 +39,27 @@ def consume(servers: str, topic: str, count: int, group: str = "readers") -> lis
     ends_at = time.monotonic() + LIMIT_SECONDS
     try:
         while len(values) < count:
-            assert time.monotonic() < ends_at, f"{len(values)} of {count} records came"
+            assert time.monotonic() < ends_at, f"{len(values)} of {count} records came; {_place(consumer)}"
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:
                 values.append(message.value())
     finally:
         consumer.close()
     return values
+
+
+def _place(consumer: confluent_kafka.Consumer) -> str:
+    """Where a consumer stands, for whoever has to find out why it got nothing."""
+    assigned = consumer.assignment()
+    ends = []
+    for each in assigned:
+        try:
+            ends.append(consumer.get_watermark_offsets(each, timeout=10))
+        except confluent_kafka.KafkaException as error:
+            ends.append(error)
+    brokers = consumer.list_topics(timeout=10).topics
+    leaders = {(each.topic, each.partition): brokers[each.topic].partitions for each in assigned}
+    return f"assigned {assigned}, at {consumer.position(assigned)}, of {ends}, led by {leaders}"
 
 
 async def exchange_by_aiokafka(servers: str, topic: str, *values: bytes) -> list[bytes]:
