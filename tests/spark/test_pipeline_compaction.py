@@ -121,6 +121,47 @@ def test_a_compaction_that_fails_is_told_and_the_run_goes_on(
     assert "was not compacted behind batch 2" in told[0]
 
 
+def test_a_compaction_that_ends_each_run_is_left_out_in_the_end_and_told(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one for which a process has not enough memory: else the run would end at this batch for ever."""
+    runs = Runs(spark, tmp_path, f"delta: out, {EVERY_THIRD}")
+    for number in range(3):
+        runs.add([row(number)])
+
+    def end_the_process(*_: Any) -> Any:
+        raise KilledError
+
+    said: list[str] = []
+    tidy = LakeWriter.tidy
+
+    def noted(writer: LakeWriter, batch_id: int) -> str:
+        said.append(tidy(writer, batch_id))
+        return said[-1]
+
+    monkeypatch.setattr(LakeWriter, "tidy", noted)
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTable, "compact", end_the_process)
+        for _ in range(3):
+            with pytest.raises(KilledError):
+                runs.run()
+        runs.run()
+        assert [line.partition(":")[0].rpartition("was ")[2] for line in said if line] == [
+            "not compacted behind batch 2"
+        ]
+        assert "3 runs ended while they did that; it is tried again behind batch 8" in said[-1]
+        for number in range(3, 8):
+            runs.add([row(number)])
+        runs.run()
+    assert runs.state.batches_done("flights").finished == 7
+    assert files(runs) == 8
+    runs.add([row(8)])
+    runs.run()
+    assert [number for number, *_ in runs.table()] == list(range(9))
+    assert files(runs) == 1
+    assert not list(runs.state.table_notes.glob("*.compaction"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_cut_short_by_hand_leaves_the_rows_and_the_next_time_ends_it(
     spark: Any, tmp_path: Path, kind: str

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from barnabas.pipelines.compaction import Compacted, CompactionFailedError, TableFiles
+from barnabas.pipelines.compaction_attempts import AttemptsNote
 from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
 from barnabas.pipelines.durable_files import sync_directory, sync_new_files, write_json
 from barnabas.pipelines.lake_marks import TableMarks, TableNote, refuse_other_records, settle, writer_name
@@ -229,18 +230,28 @@ class LakeWriter(SinkWriter):
 
     def tidy(self, batch_id: int) -> str:
         """Compacts the table behind each batch whose number is one of `compact`'s. The batch is the table's by then:
-        what is killed here is done again behind a later one.
+        what is killed here is done again behind it, or a later one.
         """
         from pyspark.errors import PySparkException
 
         wanted = self._sink.compact
-        if wanted is None or self._session is None or (batch_id + 1) % wanted.every:
+        if wanted is None or self._session is None or self._state is None or (batch_id + 1) % wanted.every:
             return ""
+        note = AttemptsNote(self._note_path.with_suffix(".compaction"))
+        not_done = f"the {self._table.title} table {self.place} was not compacted behind batch {batch_id}"
+        before = note.read()
+        if before is not None and batch_id < (due_at := before.due_at(wanted.every)):
+            return (
+                f"{not_done}: {before.count} runs ended while they did that; it is tried again behind batch {due_at}. "
+                "Give Spark more memory (--driver-memory), or a smaller `target`"
+            )
+        note.begin(batch_id)
         try:
             done = self.compact(self._session, wanted.target_bytes)
         except (PySparkException, CompactionFailedError) as error:
-            reason = spark_message(error) if isinstance(error, PySparkException) else error
-            return f"the {self._table.title} table {self.place} was not compacted behind batch {batch_id}: {reason}"
+            note.end()
+            return f"{not_done}: {spark_message(error) if isinstance(error, PySparkException) else error}"
+        note.end()
         return f"{self.place}: {done.removed:,} files became {done.added:,}" if done.removed else ""
 
     def compact(self, session: SparkSession, target_bytes: int) -> Compacted:
