@@ -20,8 +20,15 @@ _INT_BITS_MAX: Final = 1024
 _IN_FILE: Final = ": "
 _OTHER_LINES: Final = "other lines"
 _ALL_OF_IT: Final = "all of it"
-FILES_BESIDE_MAX: Final = 100
+FILES_BESIDE_MAX: Final = 1_000
 SOURCE_BYTES_MAX: Final = 1024 * 1024
+
+
+class TooManyFilesError(Exception):
+    """More files are imported than are looked at, so that nobody would see what is changed in the others."""
+
+    def __init__(self) -> None:
+        super().__init__(f"imports more than {FILES_BESIDE_MAX:,} files of its directory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ def parts_of_code(
     """A digest of each definition that counts, by its name; those of files beside it as `FILE: NAME`.
 
     Layout, comments and docstrings are nothing, and so is the `decorator` that makes the pipeline: its arguments are
-    compared by themselves.
+    compared by themselves. Raises TooManyFilesError.
     """
     definitions, others = _statements(tree)
     found: dict[str, list[ast.stmt]] = {}
@@ -85,10 +92,12 @@ def _parts_beside(statements: list[ast.stmt], directory: Path) -> dict[str, str]
     parts: dict[str, str] = {}
     seen: set[Path] = set()
     waiting = list(_imported(statements, directory))
-    while waiting and len(seen) < FILES_BESIDE_MAX:
+    while waiting:
         path = waiting.pop()
         if path in seen:
             continue
+        if len(seen) >= FILES_BESIDE_MAX:
+            raise TooManyFilesError
         seen.add(path)
         file = str(path.relative_to(directory))
         try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.file_parts import directory_of
-from barnabas.pipelines.python_code import PythonCode, parts_of_code
+from barnabas.pipelines.python_code import PythonCode, TooManyFilesError, parts_of_code
 from barnabas.pipelines.python_literals import (
     WRITTEN_OUT,
     LiteralNodes,
@@ -110,9 +110,13 @@ def python_code(section: Section) -> PythonCode:
     arguments = None
     if isinstance(decorator, ast.Call) and section.is_python:
         arguments = section.once((file, "arguments"), lambda: _plain_arguments(module, decorator))
-    parts = section.once(
-        (file, function.name), lambda: parts_of_code(module.tree, function.name, file.parent, decorator)
-    )
+    try:
+        parts = section.once(
+            (file, function.name), lambda: parts_of_code(module.tree, function.name, file.parent, decorator)
+        )
+    except TooManyFilesError as error:
+        message = f"{file.name} {error}, more than are compared with those of the last run: install them as a package"
+        raise section.error(message, text.line) from None
     return PythonCode(
         path=module.path,
         function=function.name,

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from barnabas.pipelines import python_files
+from barnabas.pipelines import python_code, python_files
 from barnabas.pipelines.cases import path_of_tests
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineMissingError
 from barnabas.pipelines.graph import text_of
@@ -240,6 +240,29 @@ def test_what_a_file_imports_is_looked_at_once_however_many_decorators_it_has(
     monkeypatch.setattr(python_files, "_words_of", looked)
     read(tmp_path, changed(("def late(frame):", "@other\ndef one(): 0\n" * 100 + "def late(frame):")))
     assert looked.call_count == 2
+
+
+def test_every_file_that_is_imported_counts_and_too_many_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = changed(("raise SystemExit", "import m0\nraise SystemExit"), ("return late(timed)", "return late(m0.timed)"))
+    for number in range(150):
+        (tmp_path / f"m{number}.py").write_text(f"import m{number + 1}\nX = {number}\n")
+    (tmp_path / "m150.py").write_text("X = 1\n")
+    before, after = (dict(read_parts(tmp_path, text, f"X = {each}\n")) for each in (1, 2))
+    assert [name for name in after if before[name] != after[name]] == ["m150.py: X"]
+    monkeypatch.setattr(python_code, "FILES_BESIDE_MAX", 151)
+    read(tmp_path, text)
+    monkeypatch.setattr(python_code, "FILES_BESIDE_MAX", 150)
+    with pytest.raises(PipelineError, match=r"delays\.py:\d+: .*imports more than 150 files of its dir.*as a package"):
+        read(tmp_path, text)
+
+
+def read_parts(directory: Path, text: str, last: str) -> tuple[tuple[str, str], ...]:
+    (directory / "m150.py").write_text(last)
+    python = read(directory, text).steps[-1].python
+    assert python is not None
+    return python.parts
 
 
 @pytest.mark.parametrize("target", ["blob", "of its own:here.py"])
