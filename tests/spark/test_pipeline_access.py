@@ -17,9 +17,10 @@ from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import settings_of
-from barnabas.pipelines.sources import KafkaOptions, table_frame
+from barnabas.pipelines.sources import KafkaOptions
 from tests.support.sasl_cluster import PASSWORD, USER
 from tests.support.tls_cluster import TlsCluster, tls_cluster
+from tests.support.whole_tables import table_frame
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

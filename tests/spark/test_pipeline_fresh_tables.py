@@ -25,12 +25,13 @@ from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
 from barnabas.pipelines.session import SparkOptions, spark_session
-from barnabas.pipelines.sources import KafkaOptions, table_frame
+from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.table_parts import TableParts
 from barnabas.pipelines.table_versions import TableVersion, VersionFiles
 from barnabas.pipelines.topic_looks import looking
 from tests.support.supervised_cluster import supervised_cluster
 from tests.support.waiting import wait_until
+from tests.support.whole_tables import table_frame
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 

@@ -127,22 +127,6 @@ def stream_frame(
     return decoded(session.readStream.format("kafka").options(**options).load(), source)
 
 
-def table_frame(session: SparkSession, source: Source, kafka: KafkaOptions) -> DataFrame:
-    """The newest record of each key of a topic, without the keys whose newest record is a tombstone.
-
-    Within a partition the newest is that of the highest offset, as compaction has it; of a key in several partitions
-    (their number was raised) it is that of the newest timestamp. A record without a key is refused.
-    """
-    options = {
-        **kafka.reading,
-        "subscribe": source.topic,
-        "startingOffsets": "earliest",
-        "endingOffsets": "latest",
-        "failOnDataLoss": "false",  # compaction and retention take away old records while it is read
-    }
-    return newest_rows(session.read.format("kafka").options(**options).load(), source)
-
-
 def range_frame(
     session: SparkSession, source: Source, kafka: KafkaOptions, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> DataFrame:
@@ -152,7 +136,7 @@ def range_frame(
         "assign": json.dumps({source.topic: sorted(ends)}),
         "startingOffsets": json.dumps({source.topic: {str(number): at for number, at in starts.items()}}),
         "endingOffsets": json.dumps({source.topic: {str(number): at for number, at in ends.items()}}),
-        "failOnDataLoss": "false",  # as `table_frame`
+        "failOnDataLoss": "false",  # compaction and retention take away old records while it is read
     }
     return session.read.format("kafka").options(**options).load().select(*RECORD_TYPES)
 
@@ -176,7 +160,11 @@ def records_of_batch(
 
 
 def newest_rows(records: DataFrame, source: Source) -> DataFrame:
-    """What `table_frame` makes of all records of a topic."""
+    """The newest record of each key of a topic's records, without the keys whose newest record is a tombstone.
+
+    Within a partition the newest is that of the highest offset, as compaction has it; of a key in several partitions
+    (their number was raised) it is that of the newest timestamp. A record without a key is refused.
+    """
     return decoded(newest_records(records), source)
 
 
