@@ -17,9 +17,20 @@ class Plain(Protocol):
     def data_received(self, data: bytes, /) -> None: ...
 
 
+class BeginningPlain(Plain, Protocol):
+    """One that is told when its handshake is over."""
+
+    def begin(self) -> None: ...
+
+
 def clear(plain: Plain, buffer: memoryview) -> Connection:
     """`plain` as `TlsConnection` takes it; it receives into `buffer`, which all connections of a loop may share."""
     return cast("Connection", _Clear(plain, buffer))
+
+
+def begin(link: Connection, _certificate: bytes | None) -> None:
+    """`TlsEnd.when_secured` of those that are told, which `clear` was given."""
+    cast("BeginningPlain", cast("_Clear", link).plain).begin()
 
 
 class _Clear:

@@ -33,6 +33,8 @@ HANDSHAKE_MS: Final = 30_000
 RECEIVED_BYTES: Final = 64 * 1024
 FIRST_BYTES: Final = 4 * 1024
 """What is received of a client that has no place yet, of whom there may be very many."""
+SMALL_RECORDS_PER_TURN: Final = 512
+"""Of all connections together; each may be a new key, which takes OpenSSL 65 µs."""
 _LOOK_MS: Final = 500
 _FULL_PAUSE_MS: Final = 20
 
@@ -63,7 +65,20 @@ class Handshaker(Protocol):
 class Handshakes:
     """All handshakes of one loop's connections, with the buffer that they receive into."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers, offload: Offload) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timers: Timers,
+        offload: Offload,
+        *,
+        of_one_owner: int | None = None,
+    ) -> None:
+        """With `of_one_owner`, somebody else bounds the connections, to so many: all may begin, from one address too,
+        and those that came last are worked on first, as those that came first are who is given up first.
+        """
+        self._begun_max = of_one_owner or BEGUN_MAX
+        self._per_address_max = of_one_owner or BEGUN_PER_ADDRESS_MAX
+        self._is_last_first = of_one_owner is not None
         self._loop = loop
         self._timers = timers
         self._offload = offload
@@ -77,6 +92,7 @@ class Handshakes:
         self._working = 0
         self._timer: Timer | None = None
         self._retry: Timer | None = None
+        self._small_left = SMALL_RECORDS_PER_TURN
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         """Where bytes are received to before they are decrypted; of whoever receives at the moment."""
 
@@ -89,6 +105,20 @@ class Handshakes:
     def waiting(self) -> int:
         """Clients that wait for a place, or for a step to be worked on."""
         return sum(map(len, self._waiting.values())) + len(self._first) + len(self._steps)
+
+    @property
+    def records_left(self) -> int:
+        """How many small records more may be decrypted in this turn."""
+        return self._small_left
+
+    def spend(self, small_records: int) -> None:
+        """So many have been decrypted, or are."""
+        if self._small_left == SMALL_RECORDS_PER_TURN:
+            self._loop.call_soon(self._next_turn)
+        self._small_left -= small_records
+
+    def _next_turn(self) -> None:
+        self._small_left = SMALL_RECORDS_PER_TURN
 
     # Places.
 
@@ -129,7 +159,7 @@ class Handshakes:
         self._let_in()
 
     def _has_place(self, address: str) -> bool:
-        return len(self._begun) < BEGUN_MAX and self._by_address.get(address, 0) < BEGUN_PER_ADDRESS_MAX
+        return len(self._begun) < self._begun_max and self._by_address.get(address, 0) < self._per_address_max
 
     def _take_place(self, connection: Handshaker) -> None:
         self._begun[connection] = None
@@ -137,7 +167,7 @@ class Handshakes:
 
     def _let_in(self) -> None:
         """One of each address in turn, so that none keeps the others out."""
-        while len(self._begun) < BEGUN_MAX:
+        while len(self._begun) < self._begun_max:
             # Few addresses can have all the places that one may have, so few are passed over.
             address = next((each for each in self._waiting if self._has_place(each)), None)
             if address is None:
@@ -156,7 +186,7 @@ class Handshakes:
         if not self._waiting:
             return
         # As many as others wait for their places: for any place, or for one of their own address.
-        if len(self._begun) >= BEGUN_MAX:
+        if len(self._begun) >= self._begun_max:
             self._send_away(list(self._begun), sum(map(len, self._waiting.values())))
         else:
             for address, line in list(self._waiting.items()):
@@ -184,12 +214,12 @@ class Handshakes:
     def _work_on(self) -> None:
         while self._working < AT_ONCE and (self._first or self._steps):
             line = self._first or self._steps
-            connection, _ = line.popitem(last=False)
+            connection, _ = line.popitem(last=self._is_last_first)
             try:
                 future = self._offload(OffloadKind.CPU, connection.do_step)
             except OffloadFullError:
                 line[connection] = None
-                line.move_to_end(connection, last=False)
+                line.move_to_end(connection, last=self._is_last_first)
                 if self._retry is None:
                     self._retry = self._timers.call_after(_FULL_PAUSE_MS, self._try_again)
                 return

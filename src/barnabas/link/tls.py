@@ -20,7 +20,7 @@ from barnabas.kernel.host import HostClosedError
 from barnabas.link.connection import Connection, Phase
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.handshakes import FIRST_BYTES, HANDSHAKE_MS, PATIENCE, Handshakes, one_step
-from barnabas.link.tls_errors import as_words
+from barnabas.link.tls_errors import PLAIN_HTTP, as_words
 from barnabas.link.tls_records import Records
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ TURN_BYTES: Final = 256 * 1024
 _UNSENT_BYTES_HIGH: Final = 64 * 1024
 _UNSENT_OF_PROTOCOL_MAX: Final = 1024 * 1024
 """What OpenSSL itself may have to say to a peer that does not read: more is an attack."""
-RECORDS_PER_TURN: Final = 256
-"""What one connection has decrypted in one turn, however small."""
+RECORDS_PER_TURN: Final = 64
+"""What one connection has decrypted in one turn, however small; fewer where many have small ones."""
 _RECORDS_PER_STEP: Final = 64
 """In a handshake; what follows it is not for the threads, but may be there when it is over."""
 _HANDSHAKE_BYTES_MAX: Final = 256 * 1024
@@ -60,6 +60,8 @@ class TlsEnd:
     a ValueError, ends the connection as a handshake that fails does."""
     when_failed: Callable[[], object] | None = None
     """Called for each handshake that failed, but for peers that just went away."""
+    to_plain_http: bytes = b""
+    """What a peer is told that speaks HTTP and no TLS, in place of an alert."""
 
 
 class TlsConnection(asyncio.BufferedProtocol):
@@ -177,7 +179,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         received = self._end.handshakes.received[:count]
         if self._phase is _OPEN:
-            end = self._records.cut(received, RECORDS_PER_TURN)
+            end = self._cut_of_turn(received)
             self._incoming.write(received[:end])
             if end < count:
                 self._later = bytes(received[end:])
@@ -193,14 +195,6 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._pump()
 
     # The handshake.
-
-    def _feed(self, records_max: int) -> None:
-        """Gives OpenSSL some more of what has come."""
-        later = self._later
-        if later:
-            end = self._records.cut(later, records_max)
-            self._incoming.write(later[:end])
-            self._later = later[end:]
 
     def _take_of_handshake(self, received: memoryview) -> None:
         self._later += received
@@ -243,7 +237,11 @@ class TlsConnection(asyncio.BufferedProtocol):
             except ValueError as error:  # a name that is none
                 self._fail(str(error))
                 return
-        self._feed(_RECORDS_PER_STEP)
+        later = self._later
+        if later:
+            cut_at = self._records.cut(later, _RECORDS_PER_STEP)
+            self._incoming.write(later[:cut_at])
+            self._later = later[cut_at:]
         self._step_runs = True
         self._waited_seconds += self._context.loop.time() - self._waits_since
         self.quiet_since = math.inf
@@ -336,7 +334,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._context.logger.info("%s %s (SSL handshake failed: %s)", what, peer, why)
         self._end_handshake()
         self._drop_backlog()
-        self._send_outgoing()  # the alert that tells the peer why
+        self._say_why(error)
         if self._raw is not None:
             if self._raw.get_write_buffer_size() > _UNSENT_BYTES_HIGH:  # it does not read
                 self._raw.abort()
@@ -344,6 +342,14 @@ class TlsConnection(asyncio.BufferedProtocol):
                 self._raw.close()
 
     # Received bytes.
+
+    def _cut_of_turn(self, received: Buffer) -> int:
+        """How many of the bytes OpenSSL is given in this turn: records of its own share, and of what all have."""
+        records, handshakes = self._records, self._end.handshakes
+        end = records.cut(received, min(RECORDS_PER_TURN, handshakes.records_left))
+        if records.small:
+            handshakes.spend(records.small)
+        return end
 
     def _decrypt(self) -> None:
         secured, link, incoming = self._ssl, self._link, self._incoming
@@ -389,8 +395,11 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _read_later(self) -> None:
         self._read_is_due = False
         if self._phase is _OPEN and self._wants_reading:
-            if not self._incoming.pending:
-                self._feed(RECORDS_PER_TURN)
+            later = self._later
+            if later and not self._incoming.pending:
+                end = self._cut_of_turn(later)
+                self._incoming.write(later[:end])
+                self._later = later[end:]
             self._decrypt()
         self._set_reading()
 
@@ -546,6 +555,14 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _send_outgoing(self) -> None:
         if self._outgoing.pending and self._raw is not None and not self._raw.is_closing():
             self._raw.write(self._outgoing.read())
+
+    def _say_why(self, error: BaseException | None) -> None:
+        """OpenSSL's alert, unless the peer would not read it."""
+        told = self._end.to_plain_http
+        if told and getattr(error, "reason", None) == PLAIN_HTTP and self._raw is not None:
+            self._raw.write(told)
+        else:
+            self._send_outgoing()
 
     def _drop_backlog(self) -> None:
         self._backlog.clear()

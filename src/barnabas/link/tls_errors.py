@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+PLAIN_HTTP: Final = "HTTP_REQUEST"
+"""OpenSSL's reason where a client speaks HTTP and no TLS."""
 _REASONS: Final = {
     "WRONG_VERSION_NUMBER": "what came is not TLS; is the other end's security.protocol without SSL?",
-    "HTTP_REQUEST": "what came is HTTP",
+    PLAIN_HTTP: "what came is HTTP",
     "HTTPS_PROXY_REQUEST": "what came is HTTP",
     "UNEXPECTED_EOF_WHILE_READING": "the other end went away",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has shown no certificate, which ssl.client.auth requires",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from barnabas.wire.primitives import Buffer
 
 _HEADER_BYTES: Final = 5
+_SMALL_BYTES: Final = 64
+"""Any larger record carries data, or costs less for its size than one that does."""
 _JUDGED_RECORDS: Final = 64
 _DATA_BYTES_MIN: Final = 2
 """Of each record on the average: Java gives the size of a frame a record of its own, 4 bytes, and then the frame."""
@@ -20,9 +22,11 @@ _DATA_BYTES_MIN: Final = 2
 class Records:
     """The records of one connection, in one direction."""
 
-    __slots__ = ("_data_bytes", "_header", "_judged", "_left")
+    __slots__ = ("_data_bytes", "_header", "_judged", "_left", "small")
 
     def __init__(self) -> None:
+        self.small = 0
+        """How many of those that `cut` took last may carry next to nothing, and cost as much as any."""
         self._left = 0
         """What is still to come of the present record."""
         self._header = b""
@@ -31,7 +35,7 @@ class Records:
 
     def cut(self, received: Buffer, records_max: int) -> int:
         """How many of the bytes belong to the present record and the next `records_max`; they count as taken."""
-        position, size, count = self._left, len(received), 0
+        position, size, count, small = self._left, len(received), 0, 0
         while position < size and count < records_max:
             if self._header or size - position < _HEADER_BYTES:
                 missing = _HEADER_BYTES - len(self._header)
@@ -40,11 +44,16 @@ class Records:
                 if len(self._header) < _HEADER_BYTES:
                     position = size
                     break
-                position += self._header[3] << 8 | self._header[4]
+                body_bytes = self._header[3] << 8 | self._header[4]
                 self._header = b""
+                position += body_bytes
             else:
-                position += _HEADER_BYTES + (received[position + 3] << 8 | received[position + 4])
+                body_bytes = received[position + 3] << 8 | received[position + 4]
+                position += _HEADER_BYTES + body_bytes
             count += 1
+            if body_bytes < _SMALL_BYTES:
+                small += 1
+        self.small = small
         self._judged += count
         self._left = max(position - size, 0)
         return min(position, size)

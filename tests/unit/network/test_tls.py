@@ -208,7 +208,7 @@ def test_who_is_throttled_is_read_afterwards_where_it_was_left(loop_factory: Any
         client.send(b"first")
         assert await client.receive() == b"first"
         handler = secure.serving.handler
-        requests = [b"%05d" % number for number in range(2 * RECORDS_PER_TURN)]
+        requests = [b"%05d" % number for number in range(8 * RECORDS_PER_TURN)]
 
         connection = handler.opened[0]
 

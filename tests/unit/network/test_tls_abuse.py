@@ -21,6 +21,7 @@ from barnabas.kernel.host import OffloadFullError, OffloadKind
 from barnabas.kernel.timers import Timer, Timers
 from barnabas.link import handshakes as handshakes_module
 from barnabas.link.connection import Pause
+from barnabas.link.handshakes import SMALL_RECORDS_PER_TURN
 from barnabas.link.tls import RECORDS_PER_TURN
 from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings
@@ -450,6 +451,45 @@ def test_new_keys_without_end_neither_hold_the_loop_nor_go_on(loop_factory: Any,
         assert any("records that it sends carry no data" in line for line in secure.serving.lines.lines)
         good.send(b"a")
         assert await good.receive() == b"a"
+
+    scenario(loop_factory, body)
+
+
+def test_new_keys_of_many_connections_in_one_turn_are_worked_on_in_several(loop_factory: Any) -> None:
+    """What one connection may have done in a turn, a hundred had done in the same one."""
+
+    async def body(secure: Secure) -> None:
+        floods = []
+        for _ in range(2 * SMALL_RECORDS_PER_TURN // RECORDS_PER_TURN):
+            restless, end = await secure.plain_client(), RestlessClient()
+            while not end.shakes():
+                restless.writer.write(end.sent())
+                end.receive(await restless.reader.read(100_000))
+            restless.writer.write(end.sent())
+            end.ask(b"a")
+            restless.writer.write(end.sent())
+            assert await restless.reader.read(1000)
+            floods.append(b"".join(end.new_key() for _ in range(RECORDS_PER_TURN)))
+        good = await secure.client()
+        good.send(b"a")
+        assert await good.receive() == b"a"
+        connections = secure.serving.handler.opened
+
+        def receive(connection: Any, data: bytes) -> None:
+            connection._transport.get_buffer(-1)[: len(data)] = data
+            connection._transport.buffer_updated(len(data))
+
+        await asyncio.sleep(0)
+        assert secure.handshakes.records_left == SMALL_RECORDS_PER_TURN
+        for connection, flood in zip(connections, floods, strict=False):
+            receive(connection, flood)
+        half = len(floods) // 2
+        ended = [not each.is_open for each in connections]
+        assert ended == [True] * half + [False] * (half + 1), "as many as a turn has time for"
+        assert secure.handshakes.records_left == 0
+        good.send(b"b")
+        assert await good.receive() == b"b"
+        await secure.until(lambda: not any(each.is_open for each in connections[:-1]))
 
     scenario(loop_factory, body)
 
