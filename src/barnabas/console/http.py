@@ -1,6 +1,7 @@
 """HTTP as far as the console needs it: one GET, HEAD, or POST of a form per connection, which is then closed.
 
-A request is bounded in bytes and time, connections in number. What is not understood gets its status code.
+A request is bounded in bytes and time, connections in number (`link.places`). What is not understood gets its status
+code.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import parse_qsl, unquote
+
+from barnabas.link.places import COME_MAX, Places, Step
+
+if TYPE_CHECKING:
+    from barnabas.link.clear import BeginningPlain
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
 FORM_BYTES_MAX: Final = 256 * 1024
-CONNECTIONS_MAX: Final = 64
-"""For a further one, that whose request has been awaited longest is cut off; where all have one, the further one."""
+PLACES: Final = {Step.COME: COME_MAX, Step.BEGUN: 64, Step.ASKED: 64, Step.ANSWERED: 64}
 REQUEST_SECONDS_MAX: Final = 10.0
 """How long a request may take to come."""
 ANSWER_SECONDS_MAX: Final = 60.0
@@ -143,22 +148,6 @@ def with_form(request: Request, body: bytes) -> Request:
     return replace(request, form=dict(fields))
 
 
-class Tls(Protocol):
-    """Between a connection and its transport; each method raises OSError, and nothing can be said any more then."""
-
-    def received(self, data: bytes) -> tuple[bytes, bytes]:
-        """What the client says in these bytes, and what is to be sent at once."""
-        ...
-
-    def secured(self, data: bytes) -> bytes:
-        """The last bytes, as they are to be sent."""
-        ...
-
-    def to_send(self) -> bytes:
-        """What the client is to be told where `received` has raised."""
-        ...
-
-
 class HttpServer:
     """Listens, and has `answer` make the answers."""
 
@@ -169,40 +158,35 @@ class HttpServer:
         logger: logging.Logger,
         *,
         refuses_forms: bool = True,
-        make_tls: Callable[[], Tls] | None = None,
+        secured: Callable[[BeginningPlain], asyncio.BaseProtocol] | None = None,
     ) -> None:
-        """With `make_tls`, called for each connection, nothing is answered that does not come by TLS."""
+        """With `secured`, which makes the protocol of each connection, nothing is answered that does not come by TLS.
+        It calls `begin` of what it is given when a handshake is over.
+        """
         self.loop = loop
         self.answer = answer
         self.refuses_forms = refuses_forms
         """Whether there is none to be taken: then none is read."""
-        self.make_tls = make_tls
+        self.secured = secured
         self.logger = logger
-        self.connections: dict[_Connection, None] = {}
+        self.places = Places(PLACES)
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self, address: str, port: int) -> int:
         """Listens, and returns the port. Raises OSError."""
-        self._server = await self.loop.create_server(lambda: _Connection(self), address, port)
+        self._server = await self.loop.create_server(self._made, address, port)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         """Stops listening, and cuts off what is under way."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self.connections):
+        for connection in self.places.held:
             connection.abort()
 
-    def has_room(self) -> bool:
-        """Whether there is room for a connection more; those who only hold one make some."""
-        if len(self.connections) < CONNECTIONS_MAX:
-            return True
-        for connection in self.connections:
-            if not connection.has_asked:
-                del self.connections[connection]
-                connection.abort()
-                return True
-        return False
+    def _made(self) -> asyncio.BaseProtocol:
+        connection = _Connection(self)
+        return connection if self.secured is None else self.secured(connection)
 
 
 class _Connection(asyncio.Protocol):
@@ -216,21 +200,21 @@ class _Connection(asyncio.Protocol):
         self._form_begins_at = 0
         self._form_bytes = 0
         self._transport: asyncio.Transport | None = None
-        self._tls = None if server.make_tls is None else server.make_tls()
         self._timer: asyncio.TimerHandle | None = None
         self._answering: asyncio.Task[None] | None = None
         self._is_over = False
+        self.peer = "?"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        if not self._server.has_room():
-            self._transport.abort()
-            return
-        self._server.connections[self] = None
+        name = transport.get_extra_info("peername")
+        self.peer = str(name[0]) if isinstance(name, tuple) else "?"
+        self._server.places.enter(self)
         self._timer = self._server.loop.call_later(REQUEST_SECONDS_MAX, self.abort)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._server.connections.pop(self, None)
+        self._transport = None
+        self._server.places.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._answering is not None:
@@ -239,15 +223,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_over or self._transport is None:
             return
-        if self._tls is not None:
-            try:
-                data, at_once = self._tls.received(data)
-            except OSError:
-                self._is_over = True
-                self._transport.write(self._tls.to_send())
-                self._transport.close()
-                return
-            self._transport.write(at_once)
+        if self._server.places.step(self) is Step.COME:
+            self.begin()
         self._received += data
         try:
             request = self._parsed()
@@ -258,15 +235,18 @@ class _Connection(asyncio.Protocol):
         if request is None:
             return
         self._is_over = True
+        if not self._server.places.go_on(self, Step.ASKED):
+            self.abort()
+            return
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._server.loop.call_later(ANSWER_SECONDS_MAX, self.abort)
         self._answering = self._server.loop.create_task(self._answer(request))
 
-    @property
-    def has_asked(self) -> bool:
-        """Whether its request has come, as a whole."""
-        return self._is_over
+    def begin(self) -> None:
+        """Its handshake is over, or the first bytes of its request have come."""
+        if not self._server.places.go_on(self, Step.BEGUN):
+            self.abort()
 
     def abort(self) -> None:
         """Cuts it off."""
@@ -305,17 +285,15 @@ class _Connection(asyncio.Protocol):
     def _send(self, response: Response, *, has_body: bool = True) -> None:
         if self._transport is None:
             return
+        if not self._server.places.go_on(self, Step.ANSWERED):
+            self.abort()
+            return
         head = (
             f"HTTP/1.1 {response.status} {_REASONS[response.status]}\r\nContent-Type: {response.content_type}\r\n"
             f"Content-Length: {len(response.body)}\r\n{_HEADERS}"
         )
         head += "".join(f"{name}: {value}\r\n" for name, value in response.headers) + "\r\n"
-        sent = head.encode("latin-1") + (response.body if has_body else b"")
-        try:
-            self._transport.write(sent if self._tls is None else self._tls.secured(sent))
-        except OSError:
-            self._transport.abort()
-            return
+        self._transport.write(head.encode("latin-1") + (response.body if has_body else b""))
         self._transport.close()
 
 

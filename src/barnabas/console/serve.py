@@ -14,7 +14,7 @@ from barnabas.console.access import Access, Tokens
 from barnabas.console.app import App
 from barnabas.console.changes import Changes
 from barnabas.console.configs import ConfigReader
-from barnabas.console.http import HttpServer, Tls
+from barnabas.console.http import HttpServer
 from barnabas.console.logins import Logins
 from barnabas.console.pipelines import ReadFiles
 from barnabas.console.poller import Poller
@@ -24,7 +24,10 @@ from barnabas.sasl.mechanisms import AnyLogin
 from barnabas.security.login_files import User
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
+
+    from barnabas.link.clear import BeginningPlain
 
 REQUEST_TIMEOUT_MS: Final = 4_000
 _FIRST_ANSWER_MS: Final = 2_000
@@ -83,7 +86,11 @@ async def serve(
         logins=None if users is None else Logins(host, users, is_secure=own_tls is not None),
     )
     server = HttpServer(
-        host.loop, app.answer, logger, refuses_forms=not may_change and users is None, make_tls=_maker_of(own_tls)
+        host.loop,
+        app.answer,
+        logger,
+        refuses_forms=not may_change and users is None,
+        secured=None if own_tls is None else _secured(host, own_tls, logger),
     )
     try:
         bound = await server.start(address, port)
@@ -100,12 +107,12 @@ async def serve(
         await client.close()
 
 
-def _maker_of(context: Callable[[], ssl.SSLContext] | None) -> Callable[[], Tls] | None:
-    if context is None:
-        return None
-    from barnabas.console.tls import ServerTls  # and OpenSSL
+def _secured(
+    host: Host, context: Callable[[], ssl.SSLContext], logger: logging.Logger
+) -> Callable[[BeginningPlain], asyncio.BaseProtocol]:
+    from barnabas.console.tls import SecuredPages  # and OpenSSL
 
-    return lambda: ServerTls(context())
+    return SecuredPages(host, context, logger).secured
 
 
 def _in_url(address: str) -> str:

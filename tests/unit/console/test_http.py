@@ -12,6 +12,7 @@ import pytest
 
 from barnabas.console import http
 from barnabas.console.http import BadRequestError, HttpServer, Request, Response, parse
+from barnabas.link.places import COME_MAX, Step
 
 
 def test_a_request() -> None:
@@ -135,22 +136,23 @@ def test_a_request_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatc
 
     async def body(server: HttpServer, port: int) -> None:
         assert await _is_cut_off(port, b"GET / HTTP/1.1\r\n")
-        assert server.connections == {}
+        while server.places.held:
+            await asyncio.sleep(0)
 
     _with_server(body)
 
 
-def test_connections_beyond_the_bound_are_refused_where_all_have_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
+def test_who_asks_beyond_the_bound_is_refused_where_answers_are_made_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(http.PLACES, Step.ASKED, 1)
 
     async def body(server: HttpServer, port: int) -> None:
         _, first = await asyncio.open_connection("127.0.0.1", port)
         first.write(b"GET /slow HTTP/1.1\r\n\r\n")
-        while not any(each.has_asked for each in server.connections):
+        while not server.places.count(Step.ASKED):
             await asyncio.sleep(0)
         assert await _is_cut_off(port, b"GET / HTTP/1.1\r\n\r\n")
         await _close(first)
-        while server.connections:
+        while server.places.held:
             await asyncio.sleep(0)
         assert b"200 OK" in await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
 
@@ -164,11 +166,13 @@ def test_connections_beyond_the_bound_are_refused_where_all_have_asked(monkeypat
 
 def test_who_asks_finds_room_among_those_who_only_hold_connections() -> None:
     async def body(server: HttpServer, port: int) -> None:
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(http.CONNECTIONS_MAX)]
-        while len(server.connections) < http.CONNECTIONS_MAX:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(COME_MAX)]
+        while server.places.count(Step.COME) < COME_MAX:
             await asyncio.sleep(0)
         assert b"200 OK" in await _exchange(port, b"GET / HTTP/1.1\r\n\r\n")
-        assert len(server.connections) == http.CONNECTIONS_MAX - 1
+        while len(server.places.held) >= COME_MAX:
+            await asyncio.sleep(0)
+        assert len(server.places.held) == COME_MAX - 1
         with contextlib.suppress(ConnectionError):
             assert await idle[0][0].read() == b""  # who has been awaited longest had to go
         idle[-1][1].write(b"GET / HTTP/1.1\r\n\r\n")
@@ -177,6 +181,27 @@ def test_who_asks_finds_room_among_those_who_only_hold_connections() -> None:
             await _close(writer)
 
     _with_server(body)
+
+
+def test_who_does_not_take_answers_keeps_no_other_of_his_address_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(http.PLACES, Step.ANSWERED, 4)
+
+    async def body(server: HttpServer, port: int) -> None:
+        unread = []
+        for number in range(8):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
+            writer.write(b"GET /large HTTP/1.1\r\n\r\n")
+            unread.append((reader, writer))
+            while server.places.count(Step.ANSWERED) < min(number + 1, 4) or server.places.count(Step.ASKED):
+                await asyncio.sleep(0)
+        assert (await _exchange(port, b"GET /small HTTP/1.1\r\n\r\n")).endswith(b"small")
+        for _, writer in unread:
+            writer.transport.abort()
+
+    async def answer(request: Request) -> Response:
+        return Response(200, b"small" if request.segments == ("small",) else bytes(32 << 20))
+
+    _with_server(body, answer)
 
 
 FORM = b"Content-Type: application/x-www-form-urlencoded\r\n"

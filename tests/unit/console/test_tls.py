@@ -19,7 +19,9 @@ from barnabas.cli.connection import CommandError
 from barnabas.cli.console_certificate import OwnCertificate, read_context
 from barnabas.console import http
 from barnabas.console.http import HttpServer, Request, Response
-from barnabas.console.tls import ServerTls
+from barnabas.console.tls import SecuredPages
+from barnabas.kernel.real_host import real_host
+from barnabas.link.places import COME_MAX, Step
 from tests.support.certificates import Certified, broker_certificate, other_authority, shared_authority
 
 GET = b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -44,18 +46,18 @@ def run(certified: Certified, body: Any, loop: Callable[[], asyncio.AbstractEven
         return Response(200, b"x" * 300_000 + "/".join(request.segments).encode())
 
     async def main() -> None:
-        tls = read_context(str(certified.certificate), str(certified.key))
-        server = HttpServer(
-            asyncio.get_running_loop(), hello, logging.getLogger("tests.http"), make_tls=lambda: ServerTls(tls)
-        )
-        port = await server.start("127.0.0.1", 0)
-        try:
-            await body(server, port)
-            async with asyncio.timeout(60):
-                while server.connections:
-                    await asyncio.sleep(0.01)
-        finally:
-            await server.stop()
+        tls, logger = read_context(str(certified.certificate), str(certified.key)), logging.getLogger("tests.http")
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            pages = SecuredPages(host, lambda: tls, logger)
+            server = HttpServer(host.loop, hello, logger, secured=pages.secured)
+            port = await server.start("127.0.0.1", 0)
+            try:
+                await body(server, port)
+                async with asyncio.timeout(60):
+                    while server.places.held or pages.handshakes.begun or pages.handshakes.waiting:
+                        await asyncio.sleep(0.01)
+            finally:
+                await server.stop()
 
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(asyncio.wait_for(main(), 60))
@@ -113,17 +115,50 @@ def test_many_who_do_not_end_their_handshake_keep_nobody_out(
     monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 2.0)
 
     async def body(server: HttpServer, port: int) -> None:
-        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * http.CONNECTIONS_MAX)]
-        for _, writer in silent[::2]:
-            writer.write(b"\x16\x03\x01\x02\x00\x01")
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(COME_MAX + 50)]
+        hello, begun = a_hello(), b"\x16\x03\x01\x02\x00\x01"
+        for number, (_, writer) in enumerate(silent):
+            if number % 3:
+                writer.write(hello if number % 3 == 1 else begun)
         assert b"200 OK" in await ask(port, trusting())
-        assert len(server.connections) <= http.CONNECTIONS_MAX
+        assert server.places.count(Step.COME) <= COME_MAX
         for reader, writer in silent:
             with contextlib.suppress(ConnectionError):
-                assert await reader.read() == b""
+                await reader.read()
             writer.close()
 
     run(certified, body, loop)
+
+
+@pytest.mark.parametrize("loop", _loops())
+def test_many_who_shake_hands_and_ask_nothing_keep_nobody_of_their_address_out(
+    certified: Certified, loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS_MAX", 20.0)
+    monkeypatch.setitem(http.PLACES, Step.BEGUN, 4)
+
+    async def body(server: HttpServer, port: int) -> None:
+        trusted = trusting()
+        secured = [
+            await asyncio.open_connection("127.0.0.1", port, ssl=trusted, server_hostname="localhost")
+            for _ in range(12)
+        ]
+        assert b"200 OK" in await ask(port, trusted)
+        while server.places.count(Step.COME):  # the client's end of a handshake is over before the server's
+            await asyncio.sleep(0)
+        assert server.places.count(Step.BEGUN) == 3
+        for _, writer in secured:
+            writer.transport.abort()
+
+    run(certified, body, loop)
+
+
+def a_hello() -> bytes:
+    """What a client says first."""
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        trusting().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
 
 
 @pytest.mark.parametrize("loop", _loops())
