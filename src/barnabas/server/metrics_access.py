@@ -22,6 +22,7 @@ from barnabas.kernel.host import HostClosedError, OffloadFullError
 from barnabas.kernel.metrics import MetricName
 from barnabas.kernel.real_key_files import load_chain
 from barnabas.link.oauth_documents import read_file
+from barnabas.link.places import COME_MAX
 from barnabas.sasl.hashes import hmac_of, is_same
 from barnabas.security.login_files import LOGIN_FILE_BYTES_MAX, User, read_users
 from barnabas.security.password_checks import PasswordChecks, TooManyError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import ssl
 
     from barnabas.kernel.host import Files, Host
-    from barnabas.link.clear import Plain
+    from barnabas.link.clear import BeginningPlain
     from barnabas.link.tls import TlsEnd
     from barnabas.server.shared_services import SharedServices
 
@@ -78,7 +79,7 @@ class MetricsAccess:
     def uses_tls(self) -> bool:
         return self._tls is not None
 
-    def secured(self, plain: Plain) -> asyncio.BaseProtocol:
+    def secured(self, plain: BeginningPlain) -> asyncio.BaseProtocol:
         """The protocol of a new connection."""
         if self._tls is None:
             assert isinstance(plain, asyncio.BaseProtocol)
@@ -165,6 +166,7 @@ class _Tls:
     def __init__(self, shared: SharedServices, read: Callable[[], _KeyStore], logger: logging.Logger) -> None:
         """`read` gives key and certificate. Raises what it raises."""
         # With OpenSSL behind it, which a broker without TLS does not load.
+        from barnabas.link.clear import begin
         from barnabas.link.connection import LinkContext
         from barnabas.link.handshakes import Handshakes
         from barnabas.link.limits import LinkLimits
@@ -173,11 +175,11 @@ class _Tls:
         host = shared.host
         self.files = ExchangedFiles(host, "key and certificate", read, self._take, logger)
         self._context = LinkContext.of(host.loop, shared.timers, LinkLimits(), logger)
-        handshakes = Handshakes(host.loop, shared.timers, host.offload)
-        self._end: TlsEnd = TlsEnd(self.files.content.context, handshakes, is_server=True)
+        handshakes = Handshakes(host.loop, shared.timers, host.offload, of_one_owner=COME_MAX)
+        self._end: TlsEnd = TlsEnd(self.files.content.context, handshakes, is_server=True, when_secured=begin)
         self._received = memoryview(bytearray(_BUFFER_BYTES))
 
-    def secured(self, plain: Plain) -> asyncio.BaseProtocol:
+    def secured(self, plain: BeginningPlain) -> asyncio.BaseProtocol:
         from barnabas.link.clear import clear
         from barnabas.link.tls import TlsConnection
 

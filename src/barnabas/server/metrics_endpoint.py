@@ -1,18 +1,17 @@
 """`GET /metrics` for Prometheus, `/livez` and `/readyz` for health checks, in HTTP/1.0's simplest form, on the
 broker's own loop.
 
-One answer per connection, which is then closed. A request is bounded in bytes and time, and connections in number. A
-scrape reads plain integers, in steps where there are very many; whoever comes meanwhile is given the same one. Whoever
-is answered at `/livez` knows that the loop turns; `/readyz` says whether clients can be served, with 503 and what is
-missing if not. Whatever else is asked for gets its status code. Where there are logins (`metrics_access`) the metrics
-are for those who have one; health is for all.
+One answer per connection, which is then closed. A request is bounded in bytes and time, and connections in number
+(`link.places`). A scrape reads plain integers, in steps where there are very many; whoever comes meanwhile is given the
+same one. Whoever is answered at `/livez` knows that the loop turns; `/readyz` says whether clients can be served, with
+503 and what is missing if not. Whatever else is asked for gets its status code. Where there are logins
+(`metrics_access`) the metrics are for those who have one; health is for all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -20,15 +19,14 @@ from barnabas.kernel.host import Host, HostClosedError, OffloadFullError, Offloa
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.metrics_prometheus import CONTENT_TYPE, scrape_in_steps
 from barnabas.kernel.steps import StepRunner
+from barnabas.link.places import COME_MAX, Places, Step
 
 if TYPE_CHECKING:
     from barnabas.server.metrics_access import MetricsAccess
 
 REQUEST_BYTES_MAX: Final = 16 * 1024
-CONNECTIONS_MAX: Final = 32
-"""For a further one, that whose request has been awaited longest is cut off, of the address that has most of them, so
-that none keeps the others out; where all of these have asked, the further one.
-"""
+PLACES: Final = {Step.COME: COME_MAX, Step.BEGUN: 64, Step.ASKED: 128, Step.ANSWERED: 32}
+"""Those that have asked wait for the same scrape, or for a login; each that has an answer may hold one of its own."""
 ANSWER_SECONDS_MAX: Final = 10.0
 PATH: Final = b"/metrics"
 LIVE_PATH: Final = b"/livez"
@@ -74,7 +72,7 @@ class MetricsEndpoint:
         self._scrape: asyncio.Task[bytes] | None = None
         """The one that is being made."""
         self._access: MetricsAccess | None = None
-        self.connections: dict[_Connection, None] = {}
+        self.places = Places(PLACES)
 
     async def start(self, address: str, port: int, access: MetricsAccess | None = None) -> int:
         """Listens, and returns the port; `access` says who may read the metrics, and how that is secured, None that
@@ -92,21 +90,6 @@ class MetricsEndpoint:
         self._logger.info("Metrics at %s://%s:%d%s", scheme, address, bound, PATH.decode())
         return bound
 
-    def has_room(self, peer: str) -> bool:
-        """Whether there is room for a connection more, of that address; those who only hold one make some."""
-        if len(self.connections) < CONNECTIONS_MAX:
-            return True
-        counts = Counter(connection.peer for connection in self.connections)
-        counts[peer] += 1
-        silent = [connection for connection in self.connections if not connection.has_asked]
-        # The longest awaited of several comes first; of the same number, its own address.
-        longest = max(silent, key=lambda each: (counts[each.peer], each.peer == peer), default=None)
-        if longest is None or counts[longest.peer] < counts[peer]:
-            return False
-        del self.connections[longest]
-        longest.abort()
-        return True
-
     async def refusal(self, request: bytes, peer: str) -> tuple[int, bytes] | None:
         """Status and text for who may not read the metrics, after a while; None for who may."""
         return None if self._access is None else await self._access.refusal(request, peer)
@@ -115,7 +98,7 @@ class MetricsEndpoint:
         """Stops listening, and cuts off what is under way."""
         if self._server is not None:
             self._server.close()
-        for connection in list(self.connections):
+        for connection in self.places.held:
             connection.abort()
         if self._access is not None:
             self._access.stop()
@@ -179,23 +162,16 @@ class _Connection(asyncio.Protocol):
         self._answered = False
         self.peer = "?"
 
-    @property
-    def has_asked(self) -> bool:
-        """Whether its request has come, as a whole."""
-        return self._answered
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         name = transport.get_extra_info("peername")
         self.peer = str(name[0]) if isinstance(name, tuple) else "?"
-        if not self._endpoint.has_room(self.peer):
-            self._transport.abort()
-            return
-        self._endpoint.connections[self] = None
+        self._endpoint.places.enter(self)
         self._timer = self._loop.call_later(ANSWER_SECONDS_MAX, self.abort)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._endpoint.connections.pop(self, None)
+        self._transport = None
+        self._endpoint.places.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         if self._answering is not None:
@@ -204,6 +180,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered or self._transport is None:
             return
+        if self._endpoint.places.step(self) is Step.COME:
+            self.begin()
         self._request += data
         if any(end in self._request for end in _END_OF_HEAD):
             self._answered = True
@@ -212,11 +190,18 @@ class _Connection(asyncio.Protocol):
             answer = self._endpoint.short_answer(request)
             if answer is not None:
                 self._answer(answer[0], b"" if is_head else answer[1])
+            elif not self._endpoint.places.go_on(self, Step.ASKED):
+                self.abort()
             else:
                 self._answering = self._loop.create_task(self._answer_scrape(request, is_head=is_head))
         elif len(self._request) > REQUEST_BYTES_MAX:
             self._answered = True
             self._answer(400, b"The request is too long\n")
+
+    def begin(self) -> None:
+        """Its handshake is over, or the first bytes of its request have come."""
+        if not self._endpoint.places.go_on(self, Step.BEGUN):
+            self.abort()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -239,6 +224,9 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self, status: int, body: bytes, content_type: str = "text/plain") -> None:
         if self._transport is None:
+            return
+        if not self._endpoint.places.go_on(self, Step.ANSWERED):
+            self.abort()
             return
         head = (
             f"HTTP/1.0 {status} {_REASONS[status]}\r\nContent-Type: {content_type}\r\n"

@@ -19,6 +19,7 @@ from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricName
 from barnabas.kernel.metrics_prometheus import scrape_in_steps
 from barnabas.kernel.real_host import real_host
+from barnabas.link.places import COME_MAX
 from barnabas.security import password_checks
 from barnabas.security.login_files import PasswordHash
 from barnabas.server import metrics_access as metrics_access_module
@@ -26,7 +27,7 @@ from barnabas.server import metrics_files
 from barnabas.server.config import MetricsSettings
 from barnabas.server.errors import BrokerStartError
 from barnabas.server.metrics_access import credentials, metrics_access
-from barnabas.server.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from barnabas.server.metrics_endpoint import MetricsEndpoint
 from barnabas.server.shared_services import SharedServices
 from tests.support.certificates import broker_certificate, shared_authority
 
@@ -123,7 +124,7 @@ def test_who_was_right_once_is_not_kept_waiting_by_those_who_guess(
 
 def test_who_only_holds_a_connection_makes_room_for_a_scrape(run: Run, login_file: str) -> None:
     async def work(port: int, _shared: SharedServices) -> None:
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(COME_MAX)]
         assert b" 200 " in await ask(port, basic("prometheus", RIGHT))
         for _, writer in held:
             writer.close()

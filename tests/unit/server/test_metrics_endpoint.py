@@ -15,10 +15,12 @@ from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.metrics_prometheus import LINES_PER_STEP, NAMES_PER_STEP, scrape_in_steps
 from barnabas.kernel.real_host import real_host
 from barnabas.kernel.steps import StepRunner
-from barnabas.server.metrics_endpoint import CONNECTIONS_MAX, REQUEST_BYTES_MAX, MetricsEndpoint, _Connection
+from barnabas.link.places import COME_MAX, Step
+from barnabas.server.metrics_endpoint import PLACES, REQUEST_BYTES_MAX, MetricsEndpoint, _Connection
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+LIVE = b"GET /livez HTTP/1.1\r\n\r\n"
 
 
 async def serving(
@@ -100,7 +102,7 @@ def test_whatever_is_asked_is_answered(run: Run, request_text: bytes, status: by
 
 def test_too_many_connections_are_closed_and_the_next_scrape_goes_on(run: Run) -> None:
     async def scrape(port: int) -> None:
-        open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(COME_MAX)]
         assert b" 200 " in await ask(port, GET)
         first, _ = open_ones[0]
         with contextlib.suppress(ConnectionError):
@@ -117,8 +119,9 @@ def test_too_many_connections_are_closed_and_the_next_scrape_goes_on(run: Run) -
 class Held(asyncio.Transport):
     """A connection of some address, as the endpoint sees it."""
 
-    def __init__(self, endpoint: MetricsEndpoint, address: str) -> None:
+    def __init__(self, endpoint: MetricsEndpoint, address: str, *, takes_answers: bool = True) -> None:
         super().__init__({"peername": (address, 1)})
+        self.takes_answers = takes_answers
         self.answer = b""
         self.is_over = False
         self.protocol = _Connection(endpoint, asyncio.get_running_loop())
@@ -128,7 +131,8 @@ class Held(asyncio.Transport):
         self.answer += data
 
     def close(self) -> None:
-        self.abort()
+        if self.takes_answers:
+            self.abort()
 
     def abort(self) -> None:
         if not self.is_over:
@@ -144,29 +148,63 @@ def test_who_holds_most_connections_makes_room_and_keeps_no_other_address_out(ru
         async with real_host("test", loop) as host:
             logger = logging.getLogger("test")
             endpoint = MetricsEndpoint(host, MetricsRegistry(loop.time), StepRunner(loop), logger)
-            flood = [Held(endpoint, "10.0.0.2") for _ in range(CONNECTIONS_MAX)]
+            flood = [Held(endpoint, "10.0.0.2") for _ in range(COME_MAX)]
             scrape, health = Held(endpoint, "10.0.0.1"), Held(endpoint, "10.0.0.3")
-            flood += [Held(endpoint, "10.0.0.2") for _ in range(3 * CONNECTIONS_MAX)]
+            flood += [Held(endpoint, "10.0.0.2") for _ in range(3 * COME_MAX)]
             assert not scrape.is_over
             assert not health.is_over
-            assert [each.is_over for each in flood] == [True] * (3 * CONNECTIONS_MAX + 2) + [False] * (
-                CONNECTIONS_MAX - 2
-            )
-            assert len(endpoint.connections) == CONNECTIONS_MAX
+            assert [each.is_over for each in flood] == [True] * (3 * COME_MAX + 2) + [False] * (COME_MAX - 2)
+            assert len(endpoint.places.held) == COME_MAX
             scrape.protocol.data_received(b"GET /livez HTTP/1.1\r\n\r\n")
             assert b" 200 " in scrape.answer
-            for each in (health, *flood[-CONNECTIONS_MAX:]):
+            for each in (health, *flood[-COME_MAX:]):
                 each.abort()
             await asyncio.sleep(0)
-            assert not endpoint.connections
+            assert not endpoint.places.held
             # Who has asked is not cut off; a further one is then, of the address that asks most.
-            asking = [Held(endpoint, "10.0.0.2") for _ in range(CONNECTIONS_MAX - 1)]
+            most = PLACES[Step.ASKED] * 3 // 4
+            asking = [Held(endpoint, "10.0.0.2") for _ in range(most + 1)]
             for each in asking:
                 each.protocol.data_received(GET)
+            assert [each.is_over for each in asking] == [False] * most + [True]
             other = Held(endpoint, "10.0.0.1")
-            assert Held(endpoint, "10.0.0.2").is_over
+            other.protocol.data_received(GET)
             assert not other.is_over
-            assert not any(each.is_over for each in asking)
+            await endpoint.stop()
+            await asyncio.sleep(0)
+
+    run(main())
+
+
+def test_who_scrapes_is_answered_beside_a_flood_of_his_own_address(run: Run) -> None:
+    """Who holds connections, who begins requests and does not end them, who does not take his answers."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with real_host("test", loop) as host:
+            endpoint = MetricsEndpoint(host, MetricsRegistry(loop.time), StepRunner(loop), logging.getLogger("test"))
+
+            def flood() -> None:
+                for number in range(2 * COME_MAX):
+                    each = Held(endpoint, "10.0.0.1", takes_answers=False)
+                    if number % 3:
+                        each.protocol.data_received(b"GET /livez HTTP/1.1\r\n" if number % 3 == 1 else LIVE)
+
+            flood()
+            scrape = Held(endpoint, "10.0.0.1")
+            for _ in range(COME_MAX - 1):
+                Held(endpoint, "10.0.0.1")
+            scrape.protocol.data_received(GET[:-2])
+            for _ in range(PLACES[Step.BEGUN] - 1):
+                Held(endpoint, "10.0.0.1").protocol.data_received(b"GET")
+            scrape.protocol.data_received(GET[-2:])
+            assert endpoint.places.step(scrape.protocol) is Step.ASKED
+            flood()
+            async with asyncio.timeout(30):
+                while not scrape.is_over:
+                    await asyncio.sleep(0)
+            assert scrape.answer.startswith(b"HTTP/1.0 200 OK\r\n")
+            assert all(endpoint.places.count(each) <= PLACES[each] for each in Step)
             await endpoint.stop()
             await asyncio.sleep(0)
 
