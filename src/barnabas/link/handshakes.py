@@ -62,6 +62,49 @@ class Handshaker(Protocol):
         ...
 
 
+class _Steps:
+    """Whose step is to be worked on: one of each address in turn."""
+
+    def __init__(self, *, is_last_first: bool) -> None:
+        self._is_last_first = is_last_first
+        self._lines: OrderedDict[str, OrderedDict[Handshaker, None]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, connection: Handshaker) -> None:
+        self._lines.setdefault(connection.address, OrderedDict())[connection] = None
+        self._count += 1
+
+    def discard(self, connection: Handshaker) -> bool:
+        """Whether it was here."""
+        line = self._lines.get(connection.address)
+        if line is None or connection not in line:
+            return False
+        del line[connection]
+        self._count -= 1
+        if not line:
+            del self._lines[connection.address]
+        return True
+
+    def pop(self) -> Handshaker:
+        address, line = next(iter(self._lines.items()))
+        connection, _ = line.popitem(last=self._is_last_first)
+        self._count -= 1
+        if line:
+            self._lines.move_to_end(address)
+        else:
+            del self._lines[address]
+        return connection
+
+    def put_back(self, connection: Handshaker) -> None:
+        """It is the next again."""
+        self.add(connection)
+        self._lines[connection.address].move_to_end(connection, last=self._is_last_first)
+        self._lines.move_to_end(connection.address, last=False)
+
+
 class Handshakes:
     """All handshakes of one loop's connections, with the buffer that they receive into."""
 
@@ -74,11 +117,10 @@ class Handshakes:
         of_one_owner: int | None = None,
     ) -> None:
         """With `of_one_owner`, somebody else bounds the connections, to so many: all may begin, from one address too,
-        and those that came last are worked on first, as those that came first are who is given up first.
+        and of one address those that came last are worked on first, as who came first is given up first.
         """
         self._begun_max = of_one_owner or BEGUN_MAX
         self._per_address_max = of_one_owner or BEGUN_PER_ADDRESS_MAX
-        self._is_last_first = of_one_owner is not None
         self._loop = loop
         self._timers = timers
         self._offload = offload
@@ -86,9 +128,8 @@ class Handshakes:
         self._by_address: dict[str, int] = {}
         self._waiting: OrderedDict[str, OrderedDict[Handshaker, None]] = OrderedDict()
         """Those without a place, by their addresses; whose turn it is comes first."""
-        self._first: OrderedDict[Handshaker, None] = OrderedDict()
-        self._steps: OrderedDict[Handshaker, None] = OrderedDict()
-        """Whose step is to be worked on, and will be unless they leave."""
+        self._first, self._steps = (_Steps(is_last_first=of_one_owner is not None) for _ in range(2))
+        """Whose step will be worked on unless they leave."""
         self._working = 0
         self._timer: Timer | None = None
         self._retry: Timer | None = None
@@ -136,10 +177,7 @@ class Handshakes:
         """It is over, or will not begin; nothing happens if it is not here. Returns whether a step of it waited, which
         is not worked on any more.
         """
-        line = self._first if connection.goes_first else self._steps
-        waited = connection in line
-        if waited:
-            del line[connection]
+        waited = (self._first if connection.goes_first else self._steps).discard(connection)
         self._give_place_back(connection)
         return waited
 
@@ -208,18 +246,17 @@ class Handshakes:
 
     def work(self, connection: Handshaker) -> None:
         """Has a step done; then `step_done` is called, unless it has left before the step's turn."""
-        (self._first if connection.goes_first else self._steps)[connection] = None
+        (self._first if connection.goes_first else self._steps).add(connection)
         self._work_on()
 
     def _work_on(self) -> None:
         while self._working < AT_ONCE and (self._first or self._steps):
             line = self._first or self._steps
-            connection, _ = line.popitem(last=self._is_last_first)
+            connection = line.pop()
             try:
                 future = self._offload(OffloadKind.CPU, connection.do_step)
             except OffloadFullError:
-                line[connection] = None
-                line.move_to_end(connection, last=self._is_last_first)
+                line.put_back(connection)
                 if self._retry is None:
                     self._retry = self._timers.call_after(_FULL_PAUSE_MS, self._try_again)
                 return

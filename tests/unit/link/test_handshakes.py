@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
+from barnabas.link import handshakes as handshakes_module
 from barnabas.link.handshakes import AT_ONCE, BEGUN_MAX, BEGUN_PER_ADDRESS_MAX, QUIET_SECONDS, Handshakes
 from barnabas.testing.simulation import Simulation
 
@@ -46,6 +49,7 @@ class Shaker:
 class World:
     def __init__(self, host: Host, timers: Timers) -> None:
         self.host = host
+        self.timers = timers
         self.handshakes = Handshakes(host.loop, timers, host.offload)
         self.let_in: list[Shaker] = []
         self.worked: list[Shaker] = []
@@ -145,6 +149,42 @@ def test_nothing_is_done_for_who_has_gone_and_nobody_waits_behind_him() -> None:
         assert len(world.worked) == AT_ONCE + 1
         assert world.worked[-1] is good
         assert handshakes.waiting == 0
+
+    in_world(body)
+
+
+def test_steps_are_worked_on_one_of_each_address_in_turn_and_last_first_where_somebody_else_bounds_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshakes_module, "AT_ONCE", 1)
+
+    async def body(world: World) -> None:
+        for owner, flood_order in ((None, [1, 2, 3, 4]), (100, [4, 3, 2, 1])):
+            world.handshakes = handshakes = Handshakes(
+                world.host.loop, world.timers, world.host.offload, of_one_owner=owner
+            )
+            world.worked.clear()
+            flood = [Shaker(world, "flood") for _ in range(5)]
+            for each in flood:
+                handshakes.work(each)
+            good, other = Shaker(world, "good"), Shaker(world, "other")
+            handshakes.work(good)
+            handshakes.work(other)
+            gone = Shaker(world, "other")
+            handshakes.work(gone)
+            assert gone.leave()
+            await pause(world, 1.0)
+            first, second, third, fourth = (flood[number] for number in flood_order)
+            assert world.worked == [flood[0], first, good, other, second, third, fourth]
+
+    in_world(body)
+
+
+def test_where_somebody_else_bounds_connections_all_may_begin_from_one_address() -> None:
+    async def body(world: World) -> None:
+        world.handshakes = Handshakes(world.host.loop, world.timers, world.host.offload, of_one_owner=200)
+        assert all(each.is_in for each in world.many(200, "one"))
+        assert not Shaker(world, "other").is_in
 
     in_world(body)
 
