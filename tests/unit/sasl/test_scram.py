@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import hashlib
 import hmac as reference_hmac
 from collections.abc import Callable
@@ -195,6 +197,25 @@ def test_a_proof_cannot_be_used_again() -> None:
     again.respond(first)
     with pytest.raises(SaslError, match="another nonce"):
         again.respond(proof)
+
+
+@pytest.mark.parametrize(("before", "says"), [("own", None), ("x", None), ("cut", "another nonce")])
+def test_a_proof_may_have_more_before_the_nonce_as_librdkafkas_before_2_6_has(before: str, says: str | None) -> None:
+    broker = server()
+    bare = "n=alice,r=fyko+d2lbbFgONRv9qkxdawL"
+    own = bare.rpartition("=")[2]
+    challenge = (broker.respond(f"n,,{bare}".encode()) or b"").decode()
+    nonce = challenge.partition(",")[0].removeprefix("r=")
+    shown = {"own": own + nonce, "x": "x" + nonce, "cut": nonce[1:]}[before]
+    without_proof = f"c=biws,r={shown}"
+    client_key = reference_hmac.digest(
+        hashlib.pbkdf2_hmac("sha256", b"secret", SALT, int(challenge.rpartition("=")[2])), b"Client Key", "sha256"
+    )
+    signed = f"{bare},{challenge},{without_proof}".encode()
+    signature = reference_hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(one ^ other for one, other in zip(client_key, signature, strict=True))).decode()
+    with contextlib.nullcontext() if says is None else pytest.raises(SaslError, match=says):
+        assert (broker.respond(f"{without_proof},p={proof}".encode()) or b"").startswith(b"v=")
 
 
 def test_an_exchange_ends_once() -> None:
