@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,15 +14,14 @@ import pytest
 
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.command_suite import barnabas, fresh, new_topic
+from tests.support.documented import ROOT, Folder
 
-ROOT = Path(__file__).resolve().parents[2]
 OVERRIDES = {
     "zookeeper.session.timeout.ms": 18_000,
     "offsets.topic.num.partitions": 4,
     "offsets.topic.replication.factor": 1,
     "group.initial.rebalance.delay.ms": 0,
 }
-COMMAND_SECONDS = 120.0
 _FENCED = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _ELSEWHERE = re.compile(r"barnabas (up|broker|coordinator)\b|barnabas pipeline (check|run|status)|make run|<[a-z]")
 """What starts servers, needs Spark (tests/spark), or has something to be filled in."""
@@ -36,31 +34,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]
         running.check_that_none_exited_by_itself()
 
 
-def shell(bootstrap: str, directory: Path, script: str) -> tuple[str, str]:
-    """Output and errors of a script, in which every command must succeed; `barnabas` is that of this source."""
-    command = directory / "bin" / "barnabas"
-    command.parent.mkdir(exist_ok=True)
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m barnabas.cli "$@"\n')
-    command.chmod(0o755)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT / "src"),
-        "PATH": f"{command.parent}:{os.environ['PATH']}",
-        "BARNABAS_BOOTSTRAP_SERVERS": bootstrap,
-    }
-    done = subprocess.run(
-        ["/bin/sh", "-e", "-c", script],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, f"{script}\n{done.stderr}"
-    return done.stdout, done.stderr
-
-
 def test_the_blocks_of_readme_and_getting_started_run_one_after_another(cluster: BrokerCluster, tmp_path: Path) -> None:
     """As somebody would who reads both: nothing of the second is in the way of what the first has left."""
     scripts = []
@@ -70,9 +43,9 @@ def test_the_blocks_of_readme_and_getting_started_run_one_after_another(cluster:
             if any("barnabas" in line for line in lines):
                 scripts.append("\n".join(lines))
     assert len(scripts) == 5
-    output = ""
+    output, folder = "", Folder(tmp_path, cluster.bootstrap_servers)
     for script in scripts:
-        output, _ = shell(cluster.bootstrap_servers, tmp_path, script)
+        output, _ = folder.run(script)
     assert output.splitlines()[:2] == [
         "Created topic orders: 3 partitions, 1 replica each.",
         "Created topic revenue: 3 partitions, 1 replica each.",

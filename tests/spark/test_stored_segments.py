@@ -11,6 +11,7 @@ import pytest
 from barnabas.kernel.real_files import RealFiles
 from barnabas.tiered.spark_source import SegmentsDataSource
 from barnabas.tiered.storage import RemoteStore, open_store
+from tests.support.documented import blocks_of, placed
 from tests.support.spark import spark_session
 from tests.support.stored_segments import FIRST_MS, abort_marker, partition, put_copy, records
 
@@ -58,6 +59,15 @@ def test_every_record_comes_once_in_the_columns_of_the_kafka_source(
         assert others == [f"key-{offset}", f"value-{offset}", FIRST_MS + offset, "trace", "flights"]
     uncommitted = spark.read.format("barnabas_segments").option("isolation.level", "read_uncommitted")
     assert uncommitted.load(str(tmp_path)).count() == 9_100 + 5 + 3
+
+
+def test_the_block_of_the_docs_reads_a_topic(spark: Any, store: RemoteStore, tmp_path: Path) -> None:
+    put_copy(store, partition(), 1, 0, [records(0, 10)])
+    put_copy(store, partition("other"), 2, 0, [records(0, 3)])
+    (block,) = (each for each in blocks_of("operating.md") if "SegmentsDataSource" in each)
+    names: dict[str, Any] = {"spark": spark}
+    exec(placed(block, {"s3://bucket/prefix": f"file://{tmp_path}"}), names)
+    assert names["flights"].count() == 10
 
 
 def test_what_is_wrong_is_said(spark: Any, store: RemoteStore, tmp_path: Path) -> None:

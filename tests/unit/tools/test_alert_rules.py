@@ -14,6 +14,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from tests.support.documented import blocks_of
+
 ROOT: Final = Path(__file__).resolve().parents[3]
 ALERTS: Final = ROOT / "contrib" / "prometheus" / "alerts.yml"
 PROMTOOL: Final = shutil.which("promtool") or shutil.which(str(ROOT / ".cache/prometheus/usr/bin/promtool"))
@@ -102,3 +104,23 @@ def test_an_alert_fires_when_it_has_lasted_and_not_before_and_not_while_all_is_w
     assert not fires(alert, well, WITHIN_MINUTES, tmp_path)
     if "for" in RULES[alert]:
         assert not fires(alert, ill, minutes(RULES[alert]["for"]) - 1, tmp_path)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+def test_promtool_takes_what_the_docs_say_of_its_config(tmp_path: Path) -> None:
+    assert PROMTOOL is not None
+    config, more = (each for each in blocks_of("operating.md") if each.startswith(("scrape_configs:", "scheme:")))
+    (job,) = yaml.safe_load(config)["scrape_configs"]
+    file = tmp_path / "prometheus.yml"
+    for name in ("authority.pem", "metrics.password"):
+        (tmp_path / name).write_text("")
+    for jobs in ([job], [job | yaml.safe_load(more)]):
+        file.write_text(yaml.safe_dump({"scrape_configs": jobs}))
+        done = subprocess.run(
+            [PROMTOOL, "check", "config", "--syntax-only", str(file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
