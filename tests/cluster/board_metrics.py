@@ -1,7 +1,10 @@
-"""What three public Grafana boards for Apache Kafka ask Prometheus for, by name, and which of it we do not have."""
+"""What three public Grafana boards for Apache Kafka ask Prometheus for, by name and by labels, and what of it we do not
+have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 STRIMZI: Final = """
@@ -39,17 +42,23 @@ KAFOPTICON: Final = """
     kafka_server_replicamanager_isrshrinks_total kafka_server_replicamanager_underreplicatedpartitions
     kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms
 """
-"""The large board of KafOpticon."""
+"""The large board of KafOpticon, in lower case: its exporter keeps capitals (`kafka_cluster_Partition_ReplicasCount`),
+those of the other boards do not (`lowercaseOutputName`), nor do we. Its queries have to be changed to that.
+"""
 
 GRAFANA: Final = """
-    kafka_log_log_logendoffset kafka_log_log_logstartoffset kafka_log_log_size
-    kafka_network_requestmetrics_localtimems kafka_network_requestmetrics_remotetimems
-    kafka_network_requestmetrics_requestqueuetimems kafka_network_requestmetrics_responsequeuetimems
-    kafka_network_requestmetrics_responsesendtimems kafka_server_brokertopicmetrics_bytesin_total
-    kafka_server_brokertopicmetrics_bytesout_total kafka_server_brokertopicmetrics_fetchmessageconversions_total
-    kafka_server_brokertopicmetrics_messagesin_total
-    kafka_server_brokertopicmetrics_producemessageconversions_total
-    kafka_server_sessionexpirelistener_zookeeperauthfailures_total
+    kafka_cluster_partition_underminisr kafka_cluster_partition_underreplicated kafka_consumergroup_current_offset
+    kafka_consumergroup_lag kafka_controller_controllerstats_uncleanleaderelections_total
+    kafka_controller_kafkacontroller_activecontrollercount kafka_controller_kafkacontroller_offlinepartitionscount
+    kafka_controller_kafkacontroller_preferredreplicaimbalancecount kafka_log_log_logendoffset
+    kafka_log_log_logstartoffset kafka_log_log_size kafka_network_requestmetrics_localtimems
+    kafka_network_requestmetrics_remotetimems kafka_network_requestmetrics_requestqueuetimems
+    kafka_network_requestmetrics_responsequeuetimems kafka_network_requestmetrics_responsesendtimems
+    kafka_server_brokertopicmetrics_bytesin_total kafka_server_brokertopicmetrics_bytesout_total
+    kafka_server_brokertopicmetrics_fetchmessageconversions_total kafka_server_brokertopicmetrics_messagesin_total
+    kafka_server_brokertopicmetrics_producemessageconversions_total kafka_server_kafkaserver_brokerstate
+    kafka_server_replicamanager_isrexpands_total kafka_server_replicamanager_isrshrinks_total
+    kafka_server_replicamanager_partitioncount kafka_server_sessionexpirelistener_zookeeperauthfailures_total
     kafka_server_sessionexpirelistener_zookeeperdisconnects_total
     kafka_server_sessionexpirelistener_zookeeperexpires_total
     kafka_server_sessionexpirelistener_zookeepersyncconnects_total
@@ -62,19 +71,58 @@ BOARDS: Final = {
     for name, text in (("strimzi", STRIMZI), ("kafopticon", KAFOPTICON), ("grafana", GRAFANA))
 }
 
-BY_TOPIC: Final = frozenset(
-    f"kafka_server_brokertopicmetrics_{name}_total"
-    for name in (
-        "bytesin bytesout failedfetchrequests failedproducerequests messagesin totalfetchrequests totalproducerequests"
-    ).split()
+ANY: Final = ""
+"""Of a label: there has to be one. A topic, for which `topic!="..."` asks, is that of the test."""
+_TOPICS: Final = (
+    "bytesin bytesout failedfetchrequests failedproducerequests messagesin totalfetchrequests totalproducerequests"
 )
-"""What strimzi's board asks for where `topic!=""`."""
+
+
+def _of_topics(names: str) -> tuple[str, ...]:
+    return tuple(f"kafka_server_brokertopicmetrics_{name}_total" for name in names.split())
+
+
+SELECTED: Final[Mapping[str, Sequence[tuple[str, Mapping[str, str]]]]] = {
+    "strimzi": [
+        *((name, {"topic": ANY}) for name in _of_topics(_TOPICS)),
+        ("kafka_log_log_size", {"topic": ANY, "partition": ANY}),
+        ("kafka_server_socket_server_metrics_connection_count", {"listener": ANY}),
+    ],
+    "kafopticon": [
+        ("kafka_cluster_partition_insyncreplicascount", {"topic": ANY, "partition": ANY}),
+        ("kafka_cluster_partition_replicascount", {"topic": ANY, "partition": ANY}),
+        ("kafka_cluster_partition_underreplicated", {"topic": ANY, "partition": ANY}),
+        ("kafka_server_fetcherlagmetrics_consumerlag", {"topic": ANY, "partition": ANY, "clientId": ANY}),
+        *((name, {"topic": ANY}) for name in _of_topics("bytesin bytesout totalproducerequests")),
+        ("kafka_network_requestmetrics_totaltimems", {"request": "Produce", "quantile": ANY}),
+        ("kafka_network_requestmetrics_totaltimems", {"request": "Fetch", "quantile": ANY}),
+        ("kafka_network_requestmetrics_requests_total", {"request": "Produce", "version": ANY}),
+        ("kafka_network_requestmetrics_errors_total", {"request": ANY, "error": ANY}),
+        ("kafka_server_delayedoperationpurgatory_purgatorysize", {"delayedOperation": "Produce"}),
+        ("kafka_server_delayedoperationpurgatory_purgatorysize", {"delayedOperation": "Fetch"}),
+    ],
+    "grafana": [
+        *((name, {"topic": ANY}) for name in _of_topics("bytesin bytesout")),
+        *(
+            (f"kafka_log_log_{name}", {"topic": ANY, "partition": ANY})
+            for name in ("logendoffset", "logstartoffset", "size")
+        ),
+        *(
+            (f"kafka_network_requestmetrics_{name}", {"request": request, "quantile": "0.95"})
+            for name in ("localtimems", "remotetimems")
+            for request in ("Fetch", "FetchFollower", "Produce")
+        ),
+        ("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", {"quantile": "0.95"}),
+    ],
+}
+"""By board: the labels by which its queries select or group, and its legends tell samples apart, name by name."""
 
 MISSING: Final = {
     "jvm_": "there is no Java machine; process_... tells of memory and processor time",
     "container_": "Kubernetes tells that",
     "kubelet_": "Kubernetes tells that",
     "kafka_topic_": "kafka_exporter tells that, a program of its own, which works with us",
+    "kafka_consumergroup_": "kafka_exporter tells that",
     "kafka_network_requestmetrics_requestqueuetimems": "a request is handled in the turn in which it has come",
     "kafka_network_requestmetrics_responsequeuetimems": "a response is sent in the turn in which it is ready",
     "kafka_network_requestmetrics_responsesendtimems": "the system sends what does not fit into the socket at once",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +13,12 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cluster.board_metrics import BOARDS, BY_TOPIC, MISSING
+from tests.cluster.board_metrics import ANY, BOARDS, MISSING, SELECTED
 from tests.support.barnabas_up import Up
 
 CONTRIB: Final = Path(__file__).resolve().parents[2] / "contrib"
 _NAME: Final = re.compile(r"\b(?:kafka|barnabas|process)_[a-z0-9_]+")
+TOPIC: Final = "orders"
 LATER: Final = {"barnabas_kernel_eventloop_longturns_total"}
 """What has samples only when it has happened."""
 
@@ -39,7 +41,7 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     try:
         producer = Producer({"bootstrap.servers": up.bootstrap_servers, "acks": "all"})
         for number in range(100):
-            producer.produce("orders", b"%d" % number)
+            producer.produce(TOPIC, b"%d" % number)
         assert not producer.flush(60)
         found: dict[str, list[dict[str, str]]] = {}
         for broker in up.said["brokers"]:
@@ -56,10 +58,20 @@ def test_a_public_board_finds_what_it_asks_for(metrics: dict[str, list[dict[str,
     assert missing == set()
 
 
-def test_what_a_board_asks_for_by_topic_has_a_topic(metrics: dict[str, list[dict[str, str]]]) -> None:
-    assert BOARDS["strimzi"] >= BY_TOPIC
-    without = {name for name in BY_TOPIC if not any(labels.get("topic") == "orders" for labels in metrics[name])}
-    assert without == set()
+@pytest.mark.parametrize("board", BOARDS)
+def test_what_a_public_board_asks_for_by_labels_has_them(metrics: dict[str, list[dict[str, str]]], board: str) -> None:
+    def is_as(labels: dict[str, str], wanted: Mapping[str, str]) -> bool:
+        return all(
+            labels.get(label) == (TOPIC if label == "topic" else value)
+            if value != ANY or label == "topic"
+            else label in labels
+            for label, value in wanted.items()
+        )
+
+    assert {name for name, _ in SELECTED[board]} <= BOARDS[board]
+    assert [
+        (name, wanted) for name, wanted in SELECTED[board] if not any(is_as(labels, wanted) for labels in metrics[name])
+    ] == []
 
 
 def test_what_is_said_to_be_missing_is_asked_for_and_is(metrics: dict[str, list[dict[str, str]]]) -> None:
@@ -84,4 +96,4 @@ def test_labels_are_those_of_the_exporter(metrics: dict[str, list[dict[str, str]
     ):
         assert all(labels.keys() == keys for labels in metrics[name]), metrics[name][0]
     lags = {(labels["topic"], labels["clientId"]) for labels in metrics["kafka_server_fetcherlagmetrics_consumerlag"]}
-    assert any(topic == "orders" and re.fullmatch(r"ReplicaFetcherThread-0-[12]", client) for topic, client in lags)
+    assert any(topic == TOPIC and re.fullmatch(r"ReplicaFetcherThread-0-[12]", client) for topic, client in lags)
