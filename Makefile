@@ -189,6 +189,7 @@ docs: $(DOCS) ## The docs as a site in build/site, to be read from disk or any w
 .PHONY: stubs
 stubs: $(TEST)
 	@$(BIN)/python -m barnabas.wire.stubs
+	@$(BIN)/python -m barnabas.wire.generating
 
 .PHONY: lint
 lint: $(TEST) $(DOCS) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects; links of the docs
@@ -215,5 +216,5 @@ format: $(TEST) ## Format the code and mend what the linter can mend
 
 .PHONY: clean
 clean: ## Remove everything that was installed, fetched or generated
-	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache src/barnabas/wire/messages.pyi
+	@rm -rf $(VENV) .cache build dist .mypy_cache .ruff_cache .hypothesis .pytest_cache src/barnabas/wire/messages.pyi src/barnabas/wire/generated
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Writes the message stubs when a wheel or an editable install is built (an artifact in pyproject.toml)."""
+"""Generates type stubs and code of the schema files when a wheel or an editable install is built (artifacts)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class MessageStubs(BuildHookInterface):  # type: ignore[type-arg]
-    """Generates `messages.pyi` from the schema files of this source tree, whatever else is installed."""
+class Generated(BuildHookInterface):  # type: ignore[type-arg]
+    """Generates `messages.pyi` and `generated/` of the schema files in this source tree, whatever else is installed."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the interface's names
         source = Path(self.root) / "src"
         sys.path.insert(0, str(source))
         try:
-            from barnabas.wire import stubs
+            from barnabas.wire import generating, stubs
 
             (source / "barnabas" / "wire" / stubs.FILE_NAME).write_text(stubs.stubs(), encoding="utf-8")
+            generating.main()
         finally:
             sys.path.remove(str(source))

@@ -31,6 +31,9 @@ _TESTING_TRIAL = """
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from barnabas.testing import KafkaCluster
+from barnabas.wire import catalogue, generated_code
+unused = [file for file in catalogue.file_names() if generated_code.module(file) is None]
+assert not unused, f"what was generated of them is not used: {unused}"
 (plugin,) = entry_points(group="pytest11", name="barnabas")
 assert find_spec(plugin.value) is not None, "pytest would not find the plugin"
 with KafkaCluster() as cluster:
@@ -78,9 +81,14 @@ def build(folder: Path) -> tuple[Path, Path]:
         names = archive.namelist()
     lacking += missing(names, _IN_WHEEL)
     schemas = len(list((ROOT / "src/barnabas/wire/schemas").iterdir()))
-    packed = sum(name.startswith("barnabas/wire/schemas/") for name in names)
-    if lacking or packed < schemas:
-        raise ReleaseError(f"the archives lack {', '.join(lacking) or 'schema files'} ({packed} of {schemas} schemas)")
+    packed, generated = (
+        sum(name.startswith(f"barnabas/wire/{folder}/") for name in names) for folder in ("schemas", "generated")
+    )
+    if lacking or packed < schemas or generated < schemas:
+        raise ReleaseError(
+            f"the archives lack {', '.join(lacking) or 'schema files'} ({packed} of {schemas} schemas, and {generated} "
+            "modules that are generated of them)"
+        )
     strangers = [name for name in names if not name.startswith(("barnabas/", "barnabas-"))]
     if strangers:
         raise ReleaseError(f"the wheel has what is not the package's: {', '.join(strangers[:5])}")

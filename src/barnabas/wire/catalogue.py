@@ -11,10 +11,10 @@ import pkgutil
 from collections.abc import Mapping
 from typing import Final
 
+from barnabas.wire import generated_code, schema_rows
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.schema import Message, SchemaError, read_schema
+from barnabas.wire.schema import Message, SchemaError
 
-_FOLDER: Final = "schemas"
 _KEY_AND_VALUE: Final = ("Key", "Value")
 _REQUEST_AND_RESPONSE: Final = ("Request", "Response")
 _OTHER_FILES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -47,9 +47,23 @@ def file_names() -> tuple[str, ...]:
     return (*(_api_file(key) for key in ApiKey), *_OTHER_FILES)
 
 
+def messages_of(file: str) -> tuple[Message, ...]:
+    """The messages of a schema file. Raises `SchemaError` if it is wrong."""
+    return _messages_of(file)
+
+
 @functools.cache
 def _messages_of(file: str) -> tuple[Message, ...]:
-    data = pkgutil.get_data("barnabas.wire", f"{_FOLDER}/{file}")
+    generated = generated_code.module(file)
+    if generated is not None:
+        return tuple(map(schema_rows.message, generated["MESSAGES"]))
+    return _read(file)
+
+
+def _read(file: str) -> tuple[Message, ...]:
+    from barnabas.wire.schema_reader import read_schema
+
+    data = pkgutil.get_data(generated_code.PACKAGE, f"{generated_code.SCHEMAS}/{file}")
     if data is None:
         raise SchemaError(file, 1, "the file cannot be read from where Barnabas is installed; install it again")
     messages = read_schema(file, data.decode("utf-8"))
@@ -101,8 +115,12 @@ def message(name: str) -> Message:
 
     Raises `KeyError` if there is none, `SchemaError` if it is wrong.
     """
-    file = _api_place(name) or _other_places()[name]
-    return next(found for found in _messages_of(file) if found.name == name)
+    return next(found for found in _messages_of(file_of(name)) if found.name == name)
+
+
+def file_of(name: str) -> str:
+    """The schema file of a message. Raises `KeyError` if there is no such message."""
+    return _api_place(name) or _other_places()[name]
 
 
 def request(api_key: int) -> Message:

@@ -11,7 +11,7 @@ from types import GenericAlias
 from typing import Any, ClassVar, Final
 
 from barnabas.kernel.steps import Steps
-from barnabas.wire import catalogue, schema
+from barnabas.wire import catalogue, generated_code, schema
 from barnabas.wire.primitives import Buffer
 from barnabas.wire.schema import Field, Fresh
 
@@ -121,8 +121,7 @@ def message_class(name: str) -> type[Message]:
 
 def _made(name: str) -> type[Message]:
     message = catalogue.message(name)
-    space: dict[str, Any] = {"FRESH": _FRESH}
-    exec("\n".join(_initialisers(message)), space)  # noqa: S102 - the text comes from our schema files alone
+    space = _initialisers_of(message)
     structs: dict[str, type[Structure]] = {}
     for struct in message.structs.values():
         members: dict[str, Any] = {"__doc__": struct.meaning, "__qualname__": f"{name}.{struct.name}"}
@@ -136,7 +135,20 @@ _FRESH: Final = object()
 """Stands in a signature for a default that every message gets anew."""
 
 
-def _initialisers(message: schema.Message) -> Iterator[str]:
+def _initialisers_of(message: schema.Message) -> dict[str, Any]:
+    """The functions of `initialisers`, by name, in the space where they look for the classes of structures."""
+    generated = generated_code.module(message.file)
+    if generated is None:
+        space: dict[str, Any] = {"FRESH": _FRESH}
+        exec("\n".join(initialisers(message)), space)  # noqa: S102 - the text comes from our schema files alone
+        return space
+    space = {"FRESH": generated["FRESH"]}
+    for name in (*message.structs, message.name):
+        space[f"init_{name}"] = generated_code.bound(generated["INITIALISERS"][message.name, name], space)
+    return space
+
+
+def initialisers(message: schema.Message) -> Iterator[str]:
     """Source of a function `init_NAME` for each structure and for the message itself."""
     for name, fields in [
         *((struct.name, struct.fields) for struct in message.structs.values()),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from barnabas.wire import generated_code
 from barnabas.wire.schema import Field, Message
 
 FORMATS: Final = {
@@ -30,6 +31,56 @@ TABLE_SIZE: Final = 16
 """Arrays of fewer numbers have a ready-made `struct.Struct` each."""
 
 
+PACK_TABLE_MAX: Final = 1024
+
+Reference = tuple[str, ...]
+"""What a compiled function refers to, in words: kind and arguments, as `referred` reads them."""
+
+
+class PackTable(dict[Any, Callable[..., bytes]]):
+    """`struct.Struct(...).pack` by how many numbers the arrays of a format have, each made when it is first needed."""
+
+    def __init__(self, format_: str) -> None:
+        super().__init__()
+        self._format = format_
+
+    def __missing__(self, counts: int | tuple[int, ...]) -> Callable[..., bytes]:
+        if len(self) >= PACK_TABLE_MAX:
+            self.clear()
+        numbers = (counts,) if isinstance(counts, int) else counts
+        pack = self[counts] = struct.Struct(f">{self._format.format(*numbers)}").pack
+        return pack
+
+
+def referred(reference: Reference, message_class: type) -> Any:
+    """The object that a function of the message refers to."""
+    match reference:
+        case ("struct", method, format_):
+            return getattr(struct.Struct(f">{format_}"), method)
+        case ("class",):
+            return message_class
+        case ("class", name):
+            return getattr(message_class, name)
+        case ("numbers", method, code):
+            return number_table(method, code)
+        case ("pack arrays", format_):
+            return PackTable(format_)
+    raise ValueError(f"nothing is referred to as {reference}")
+
+
+def generated(
+    file: str, name: str, version: int, kind: str, space: dict[str, Any], message_class: Callable[[str], type]
+) -> Callable[..., Any] | None:
+    """The function that was generated for a message when Barnabas was built, in `space`; None if none was."""
+    made = generated_code.function(file, name, version, kind)
+    if made is None:
+        return None
+    function, references = made
+    message = message_class(name)
+    space.update((key, referred(reference, message)) for key, reference in references)
+    return generated_code.bound(function, space)
+
+
 class Source:
     """A function's source while it is being written, and the names of objects that it refers to."""
 
@@ -39,6 +90,7 @@ class Source:
         self.flexible = version in message.flexible_versions
         self.lines: list[str] = []
         self.space: dict[str, Any] = {}
+        self.references: dict[str, Reference] = {}
         self._depth = 0
         self._names: dict[str, int] = {}
 
@@ -63,9 +115,14 @@ class Source:
         self.space[name] = value
         return name
 
+    def refer_to(self, name: str, reference: Reference, message_class: type) -> str:
+        """As `refer`, of what can be found anew where only the code was kept."""
+        self.references[name] = reference
+        return self.refer(name, referred(reference, message_class))
+
     def struct_method(self, method: str, format_: str) -> str:
         """The name of the bound method of the big-endian `struct.Struct` of `format_`."""
-        return self.refer(f"{method}_{format_.replace('?', 'Z')}", getattr(struct.Struct(f">{format_}"), method))
+        return self.refer_to(f"{method}_{format_.replace('?', 'Z')}", ("struct", method, format_), object)
 
     def build(self, name: str) -> Callable[..., Any]:
         """Compiles the function, which must be called `name`."""

@@ -31,7 +31,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from barnabas.kernel.steps import Steps
 from barnabas.wire import catalogue, primitives
 from barnabas.wire.classes import Message, message_class
-from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source, number_table
+from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source, generated
 from barnabas.wire.primitives import Buffer, ProtocolError
 from barnabas.wire.schema import Field, Fresh
 
@@ -51,7 +51,9 @@ def decoder(name: str, version: int) -> Decoder[Any]:
 
     Raises `KeyError` if there is no such message, `ValueError` if the message has no such version.
     """
-    return _Writer(name, version).source().build("decode")
+    file = catalogue.file_of(name)
+    made = generated(file, name, version, "decode", _space(name, version), message_class)
+    return written(name, version).build("decode") if made is None else made
 
 
 @functools.cache
@@ -63,6 +65,31 @@ def step_decoder(name: str, version: int) -> StepDecoder:
 def source(name: str, version: int, *, in_steps: bool = False) -> str:
     """The code of the decoder of a message, to be looked at."""
     return "\n".join(_Writer(name, version, in_steps=in_steps).source().lines)
+
+
+def written(name: str, version: int) -> Source:
+    """The decoder of a message, written but not compiled; raises as `decoder` does."""
+    return _Writer(name, version).source()
+
+
+def _space(name: str, version: int) -> dict[str, Any]:
+    """What every decoder refers to."""
+    return {
+        "read_long_string": primitives.read_long_string,
+        "read_long_bytes": primitives.read_long_bytes,
+        "read_many": primitives.read_many,
+        "read_many_in_steps": primitives.read_many_in_steps,
+        "read_tag": primitives.read_tag,
+        "read_unsigned_varint": primitives.read_unsigned_varint,
+        "skip_tagged_fields": primitives.skip_tagged_fields,
+        "skip_tagged_fields_in_steps": primitives.skip_tagged_fields_in_steps,
+        "new": object.__new__,
+        "repeat": itertools.repeat,
+        "ProtocolError": ProtocolError,
+        "too_many": _TOO_MANY,
+        "faults": (IndexError, UnicodeDecodeError, struct.error, ProtocolError),
+        "refuse": functools.partial(_refuse, name, version),
+    }
 
 
 _TOO_MANY: Final = f"more than {primitives.ELEMENTS_MAX:,} elements: make it in several requests"
@@ -83,23 +110,7 @@ class _Writer:
 
     def source(self) -> Source:
         out = self._out
-        for value in (
-            primitives.read_long_string,
-            primitives.read_long_bytes,
-            primitives.read_many,
-            primitives.read_tag,
-        ):
-            out.refer(value.__name__, value)
-        out.refer("skip_tagged_fields", primitives.skip_tagged_fields)
-        out.refer("skip_tagged_fields_in_steps", primitives.skip_tagged_fields_in_steps)
-        out.refer("read_many_in_steps", primitives.read_many_in_steps)
-        out.refer("read_unsigned_varint", primitives.read_unsigned_varint)
-        out.refer("new", object.__new__)
-        out.refer("repeat", itertools.repeat)
-        out.refer("ProtocolError", ProtocolError)
-        out.refer("too_many", _TOO_MANY)
-        out.refer("faults", (IndexError, UnicodeDecodeError, struct.error, ProtocolError))
-        out.refer("refuse", functools.partial(_refuse, out.message.name, out.version))
+        out.space.update(_space(out.message.name, out.version))
         room = f", room={primitives.ELEMENTS_MAX}" if self._in_steps else ""
         with out.block(f"def decode(buffer, position, end{room}):"):
             with out.block("try:"):
@@ -115,7 +126,7 @@ class _Writer:
                     out.line(f"left = {STEP_ELEMENTS}")
                     with out.block("if False:"):  # a generator, also where there is no array
                         out.line("yield")
-                out.line(f"m = new({out.refer('Message', self._class)})")
+                out.line(f"m = new({out.refer_to('Message', ('class',), self._class)})")
                 self._struct("m", out.message.fields)
             with out.block("except faults as fault:"):
                 out.line("refuse(fault)")
@@ -177,7 +188,7 @@ class _Writer:
 
     def _struct_class(self, field: Field) -> str:
         name = field.type.name
-        return self._out.refer(name, getattr(self._class, name))
+        return self._out.refer_to(name, ("class", name), self._class)
 
     def _tagged(self, owner: str, count: str, fields: list[Field]) -> None:
         out = self._out
@@ -301,7 +312,7 @@ class _Writer:
         numbers = name in FORMATS and name != "uuid"
         if numbers and name != "bool":
             code = FORMATS[name]
-            table = out.refer(f"unpack_{code}s", number_table("unpack_from", code))
+            table = out.refer_to(f"unpack_{code}s", ("numbers", "unpack_from", code), object)
             size = struct.calcsize(f">{code}")
             if compact:
                 out.line(f"{count} -= 1")

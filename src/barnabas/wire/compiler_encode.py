@@ -22,7 +22,8 @@ from typing import Any, Final, NoReturn
 
 from barnabas.kernel.steps import Steps
 from barnabas.wire import catalogue
-from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source
+from barnabas.wire.classes import message_class
+from barnabas.wire.compiler import FORMATS, TABLE_SIZE, Source, generated
 from barnabas.wire.compiler_faults import first_fault
 from barnabas.wire.primitives import STRING_BYTES_MAX, Buffer, EncodeError, unsigned_varint
 from barnabas.wire.schema import Field, Fresh
@@ -42,7 +43,9 @@ def encoder(name: str, version: int) -> Encoder:
 
     Raises `KeyError` if there is no such message, `ValueError` if the message has no such version.
     """
-    return _Writer(name, version).source().build("encode")
+    file = catalogue.file_of(name)
+    made = generated(file, name, version, "encode", _space(name, version), message_class)
+    return written(name, version).build("encode") if made is None else made
 
 
 @functools.cache
@@ -54,6 +57,21 @@ def step_encoder(name: str, version: int) -> StepEncoder:
 def source(name: str, version: int, *, in_steps: bool = False) -> str:
     """The code of the encoder of a message, to be looked at."""
     return "\n".join(_Writer(name, version, in_steps=in_steps).source().lines)
+
+
+def written(name: str, version: int) -> Source:
+    """The encoder of a message, written but not compiled; raises as `encoder` does."""
+    return _Writer(name, version).source()
+
+
+def _space(name: str, version: int) -> dict[str, Any]:
+    """What every encoder refers to."""
+    return {
+        "unsigned_varint": unsigned_varint,
+        "pack": struct.pack,
+        "faults": (struct.error, TypeError, AttributeError, ValueError, OverflowError),
+        "refuse": functools.partial(_refuse, name, version),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +86,6 @@ class _Item:
 
 _NO_TAGS: Final = _Item("", "x")
 _NULL: Final = _Item("", "x")
-_PACK_TABLE_MAX: Final = 1024
-
-
-class _PackTable(dict[Any, Callable[..., bytes]]):
-    """`struct.Struct(...).pack` by how many numbers the arrays of a format have, each made when it is first needed."""
-
-    def __init__(self, format_: str) -> None:
-        super().__init__()
-        self._format = format_
-
-    def __missing__(self, counts: int | tuple[int, ...]) -> Callable[..., bytes]:
-        if len(self) >= _PACK_TABLE_MAX:
-            self.clear()
-        numbers = (counts,) if isinstance(counts, int) else counts
-        pack = self[counts] = struct.Struct(f">{self._format.format(*numbers)}").pack
-        return pack
 
 
 def _arguments(items: Iterable[_Item]) -> str:
@@ -104,9 +106,7 @@ class _Writer:
 
     def source(self) -> Source:
         out = self._out
-        out.refer("unsigned_varint", unsigned_varint)
-        out.refer("faults", (struct.error, TypeError, AttributeError, ValueError, OverflowError))
-        out.refer("refuse", functools.partial(_refuse, out.message.name, out.version))
+        out.space.update(_space(out.message.name, out.version))
         with out.block("def encode(m, o):"):
             out.line("buffers = [o]")
             if self._in_steps:
@@ -155,9 +155,10 @@ class _Writer:
         out = self._out
         short = " and ".join(f"{array.count} < {TABLE_SIZE}" for array in arrays)
         with out.block(f"if {short}:"):
-            table = _PackTable("".join(f"{{}}{item.format}" if item.array else item.format for item in pending))
+            format_ = "".join(f"{{}}{item.format}" if item.array else item.format for item in pending)
+            table = out.refer_to(out.name("pack_arrays"), ("pack arrays", format_), object)
             counts = ", ".join(array.count for array in arrays)
-            out.line(f"o += {out.refer(out.name('pack_arrays'), table)}[{counts}]({_arguments(pending)})")
+            out.line(f"o += {table}[{counts}]({_arguments(pending)})")
         with out.block("else:"):
             start = 0
             for index, item in enumerate(pending):
@@ -190,7 +191,7 @@ class _Writer:
             out.line(f"o += unsigned_varint({ahead[-1].expression})")
         else:
             self._pack(ahead)
-        out.line(f'o += {out.refer("pack", struct.pack)}(f">{{{array.count}}}{array.format}", {array.expression})')
+        out.line(f'o += pack(f">{{{array.count}}}{array.format}", {array.expression})')
 
     def _value(self, field: Field, expression: str) -> None:
         kind = field.type

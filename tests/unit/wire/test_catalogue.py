@@ -27,7 +27,7 @@ def test_every_file_in_the_folder_is_known_and_every_known_one_is_there() -> Non
 def test_a_file_that_declares_another_api_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"api Other: key 12, versions 0\nrequest # Asks.\nresponse # Answers.\n"
     monkeypatch.setattr("barnabas.wire.catalogue.pkgutil.get_data", lambda _package, _file: text)
-    read = catalogue._messages_of.__wrapped__
+    read = catalogue._read
     with pytest.raises(
         SchemaError, match=re.escape("12_heartbeat.api:1: the file of Heartbeat (key 12) declares another")
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.wire import catalogue, codec, compiler_decode, compiler_encode, messages
+from barnabas.wire import catalogue, codec, compiler, compiler_decode, compiler_encode, messages
 from barnabas.wire.classes import Message
 from barnabas.wire.compiler_encode import RECORDS_COPIED_BYTES_MAX
 from barnabas.wire.messages import (
@@ -419,12 +419,12 @@ def test_the_code_can_be_looked_at() -> None:
 
 
 def test_tables_of_packed_arrays_are_bounded() -> None:
-    table = compiler_encode._PackTable("{}b{}b{}b")
+    table = compiler.PackTable("{}b{}b{}b")
     for first in range(16):
         for second in range(16):
             for third in range(16):
                 assert len(table[first, second, third](*range(first + second + third))) == first + second + third
-                assert len(table) <= compiler_encode._PACK_TABLE_MAX
+                assert len(table) <= compiler.PACK_TABLE_MAX
 
 
 def test_every_message_is_reachable_by_attribute() -> None:

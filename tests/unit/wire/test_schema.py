@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from barnabas.wire.schema import NO_VERSIONS, FieldType, Fresh, Kind, Message, SchemaError, Versions, read_schema
+from barnabas.wire.schema import NO_VERSIONS, FieldType, Fresh, Kind, Message, SchemaError, Versions
+from barnabas.wire.schema_reader import read_schema
 
 HEAD = "record Thing: versions 0-5, flexible 3+ # A thing."
 
