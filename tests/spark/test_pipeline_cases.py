@@ -243,6 +243,38 @@ def test_the_command_says_each_test_and_its_exit_status_whether_all_passed(tmp_p
     assert 'failures="1"' in junit.read_text()
 
 
+def test_a_table_is_as_its_topic_is_at_a_batch_and_state_and_watermark_go_on(
+    tester: PipelineTester, tmp_path: Path
+) -> None:
+    """The row of 05:30 comes with another table, and is not too late: what was new before it moved no watermark yet."""
+    path = written(tmp_path)
+    path.with_name("delays.test.yaml").write_text("""\
+tests:
+  - name: the airline is named otherwise, and then forgotten
+    given:
+      airlines: [{_key: UA, carrier: UA, name: Old}]
+      flights: [{carrier: UA, time: 2013-01-01T05:00:00Z}]
+    then:
+      - flights: [{carrier: UA, time: 2013-01-01T09:00:00Z}]
+      - airlines: [{_key: UA, carrier: UA, name: United}]
+        flights: [{carrier: UA, time: 2013-01-01T05:30:00Z}, {_value: nonsense}]
+      - flights: [{carrier: UA, time: 2013-01-01T05:40:00Z}, {carrier: UA, time: 2013-01-01T09:10:00Z}]
+      - airlines: [{_key: UA, _value: null}, {carrier: DL, name: Delta}]
+      - flights: [{carrier: UA, time: 2013-01-01T09:20:00Z}, {carrier: DL, time: 2013-01-01T09:20:00Z}]
+    expect:
+      by_hour:
+        - {name: Old, hour: 2013-01-01 05:00, flights: 1}
+        - {name: Old, hour: 2013-01-01 09:00, flights: 1}
+        - {name: United, hour: 2013-01-01 05:00, flights: 1}
+        - {name: United, hour: 2013-01-01 09:00, flights: 1}
+        - {name: null, hour: 2013-01-01 09:00, flights: 1}
+        - {name: Delta, hour: 2013-01-01 09:00, flights: 1}
+    dead_letters: [{value: nonsense, offset: 3}]
+    counts: {rows_dropped_by_watermark: 1, records_refused: 1}
+""")
+    tester.check(path)
+
+
 def test_lines_of_csv_become_rows_of_a_table_with_a_key(tester: PipelineTester, tmp_path: Path) -> None:
     pipeline = tmp_path / "changes.yaml"
     pipeline.write_text("""\

@@ -1,7 +1,8 @@
 """Runs a test of a pipeline on Spark, without brokers: its records are files, and its sinks are files.
 
 What decides is the pipeline's own: the decoding of records, tables of the newest record per key, steps, watermarks,
-output modes, letters, and how rows become records or Parquet. Spark reads a file a batch with its streaming engine.
+output modes, letters, and how rows become records or Parquet. Spark reads a file a batch with its streaming engine. At
+a batch that has records of a table the queries end and begin again with the table as it is then, as in a run.
 """
 
 from __future__ import annotations
@@ -169,26 +170,31 @@ class _CaseRun:
         self._log_path = log_path
         self._modes: Mapping[str, Any] = {}
         self._schemas: dict[str, Mapping[str, object]] = {}
+        self._parts = parts_of_case(pipeline, case.batches)
+        self._first_file_time = int(time.time()) - len(case.batches)
+        self._totals = Totals()
+        self._refused: dict[str, dict[str, int]] = {}
+        """By query and source, how many records did not fit."""
 
     def prepare(self) -> None:
-        """Writes the records, makes the views, and has Spark check them."""
-        for source in self._pipeline.sources:
-            _write_records(self._records_directory(source), source, self._case.batches)
-        create_views(self._pipeline, self._session, self._frame_of)
+        """Writes the records of the first part, makes the views, and has Spark check them."""
+        self._begin(self._parts[0])
         self._modes = check_views(self._pipeline, self._session)
 
     def output(self) -> CaseOutput:
-        """Runs the queries to their end, side by side."""
-        handles: dict[str, Any] = {}
-        try:
-            for query in self._pipeline.queries:
-                handles[query.from_view] = self._start(query)
-            error = self._awaited(handles)
-            totals, refused = self._counted(handles)
-        finally:
-            for handle in handles.values():
-                with contextlib.suppress(Exception):  # what has ended the run says more
-                    handle.stop()
+        """Runs the queries to their end, side by side, part by part."""
+        error: str | None = None
+        deadline = time.monotonic() + CASE_SECONDS_MAX
+        for number, part in enumerate(self._parts):
+            if number:
+                self._begin(part)
+            # Between two parts there is no pause, in which Spark would add a batch without records.
+            adds_batches = str(number == len(self._parts) - 1).lower()
+            self._session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", adds_batches)
+            error = self._ran(deadline)
+            if error is not None:
+                break
+        totals, refused = self._totals, self._refused_once()
         kept = {each.name: each for each in self._pipeline.sources}
         return CaseOutput(
             sinks={query.from_view: tuple(self._outputs(query)) for query in self._pipeline.queries},
@@ -202,6 +208,26 @@ class _CaseRun:
             skipped=sum(count for name, count in refused.items() if kept[name].on_error is OnError.SKIP),
             error=error,
         )
+
+    def _begin(self, part: range) -> None:
+        """Adds the records of these batches, and makes the views, of tables as they are with them."""
+        for source in self._pipeline.sources:
+            self._write_records(self._records_directory(source), source, part)
+        create_views(self._pipeline, self._session, self._frame_of)
+
+    def _ran(self, deadline: float) -> str | None:
+        """Runs the queries over what is there, and adds what they have counted; the first error, for people."""
+        handles: dict[str, Any] = {}
+        try:
+            for query in self._pipeline.queries:
+                handles[query.from_view] = self._start(query)
+            error = self._awaited(handles, deadline)
+            self._count(handles)
+        finally:
+            for handle in handles.values():
+                with contextlib.suppress(Exception):  # what has ended the run says more
+                    handle.stop()
+        return error
 
     def _frame_of(self, source: Source) -> DataFrame:
         directory = spark_path(self._records_directory(source))
@@ -241,11 +267,10 @@ class _CaseRun:
     def _output_directory(self, view: str, number: int) -> Path:
         return self._directory / "output" / view / str(number)
 
-    def _awaited(self, handles: Mapping[str, Any]) -> str | None:
+    def _awaited(self, handles: Mapping[str, Any], deadline: float) -> str | None:
         """Waits until all have ended; the first error, for people."""
         from pyspark.errors import StreamingQueryException
 
-        deadline = time.monotonic() + CASE_SECONDS_MAX
         for view, handle in handles.items():
             try:
                 if not handle.awaitTermination(max(deadline - time.monotonic(), 0.1)):
@@ -254,22 +279,36 @@ class _CaseRun:
                 return failure_of(self._pipeline, view, str(error), self._log_path).message
         return None
 
-    def _counted(self, handles: Mapping[str, Any]) -> tuple[Totals, dict[str, int]]:
-        """The sums of all queries, and how many records of each source did not fit, for one query that read them."""
-        totals = Totals()
-        refused: dict[str, int] = {}
+    def _count(self, handles: Mapping[str, Any]) -> None:
+        """Adds the sums of all queries, and how many records of each source did not fit."""
         for view, handle in handles.items():
-            mine: dict[str, int] = {}
+            mine = self._refused.setdefault(view, {})
             for event in (json.loads(each.json) for each in handle.recentProgress):
                 if not is_finished_batch(event):
                     continue
-                totals = totals.plus(progress_of(_without_sources(event), view, Totals()).alone)
+                self._totals = self._totals.plus(progress_of(_without_sources(event), view, Totals()).alone)
                 for source in self._pipeline.sources:
                     observed = event.get("observedMetrics", {}).get(refused_metric(source.name), {})
                     mine[source.name] = mine.get(source.name, 0) + int(observed.get("records") or 0)
-            for name, count in mine.items():
-                refused[name] = max(count, refused.get(name, 0))
-        return totals, {name: count for name, count in refused.items() if count}
+
+    def _refused_once(self) -> dict[str, int]:
+        """How many records of each source did not fit, where there were some, for one query that read them."""
+        found = {
+            source.name: max((mine.get(source.name, 0) for mine in self._refused.values()), default=0)
+            for source in self._pipeline.sources
+        }
+        return {name: count for name, count in found.items() if count}
+
+    def _write_records(self, directory: Path, source: Source, part: range) -> None:
+        """A file for each batch, also for one without records: so all sources are at the same batch."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for number in part:
+            path = directory / f"batch-{number:06}.json"
+            with path.open("w", encoding="utf-8") as file:
+                for record in records_by_source(self._case.batches[number]).get(source.name, ()):
+                    file.write(json.dumps(record_line(source.topic, record)) + "\n")
+            # Spark takes files by their times, the oldest first.
+            os.utime(path, (self._first_file_time + number, self._first_file_time + number))
 
     def _outputs(self, query: Query) -> Iterator[SinkOutput]:
         for number, sink in enumerate(query.sinks):
@@ -297,6 +336,16 @@ class _CaseRun:
             }
 
 
+def parts_of_case(pipeline: Pipeline, batches: Sequence[Sequence[GivenRecord]]) -> list[range]:
+    """The batches of a test, by their numbers, in parts that see the same tables: with one that has records of a table
+    another part begins.
+    """
+    tables = {source.name for source in pipeline.sources if source.read is ReadMode.TABLE}
+    changes = (number for number, batch in enumerate(batches) if any(record.source in tables for record in batch))
+    starts = [0, *(number for number in changes if number)]
+    return [range(first, end) for first, end in zip(starts, [*starts[1:], len(batches)], strict=True)]
+
+
 def _written(rows: DataFrame, sink: Sink) -> DataFrame:
     """What a sink is given of a batch."""
     if isinstance(sink, TopicSink):
@@ -307,19 +356,6 @@ def _written(rows: DataFrame, sink: Sink) -> DataFrame:
 def _without_sources(event: Mapping[str, Any]) -> dict[str, Any]:
     """The progress without the offsets of its sources, which are files here and not topics."""
     return {**event, "sources": []}
-
-
-def _write_records(directory: Path, source: Source, batches: Sequence[Sequence[GivenRecord]]) -> None:
-    """A file for each batch, also for one without records: so all sources are at the same batch. A table has one."""
-    directory.mkdir(parents=True)
-    now = int(time.time()) - len(batches)
-    for number, batch in enumerate(batches[:1] if source.read is ReadMode.TABLE else batches):
-        path = directory / f"batch-{number:06}.json"
-        with path.open("w", encoding="utf-8") as file:
-            for record in records_by_source(batch).get(source.name, ()):
-                file.write(json.dumps(record_line(source.topic, record)) + "\n")
-        # Spark takes files by their times, the oldest first.
-        os.utime(path, (now + number, now + number))
 
 
 def record_line(topic: str, record: GivenRecord) -> dict[str, object]:

@@ -143,8 +143,8 @@ class RecordMaker:
         if source is None:
             known = [each.name for each in self._pipeline.sources]
             raise refuse(f'"{name}" is not a source{nearest(name, known) or "; there are: " + ", ".join(known)}')
-        if source.read is ReadMode.TABLE and not is_first_batch:
-            raise refuse(f'"{source.name}" is a table, which a test does not refresh: give its rows under `given`')
+        if source.read is ReadMode.TABLE and source.refresh_ms is None and not is_first_batch:
+            raise refuse(f'"{source.name}" is a table with `refresh: never`: give its rows under `given`')
         return source
 
     def record(self, source: Source, row: Mapping[str, object], refuse: Refuse) -> GivenRecord:

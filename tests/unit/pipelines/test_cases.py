@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import json
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.pipelines.case_run import parts_of_case
 from barnabas.pipelines.cases import (
     ROWS_MAX,
     TIMESTAMP_MS,
@@ -18,7 +20,7 @@ from barnabas.pipelines.cases import (
     path_of_tests,
     read_cases,
 )
-from barnabas.pipelines.definition import PipelineError, PipelineMissingError
+from barnabas.pipelines.definition import PipelineError, PipelineMissingError, ReadMode
 from barnabas.pipelines.reading import read_pipeline
 from tests.unit.pipelines.pipeline_files import read_flights
 from tests.unit.pipelines.test_protobuf_messages import descriptors
@@ -134,7 +136,6 @@ def test_expectations_know_their_sinks_and_lines(tmp_path: Path) -> None:
         ),
         ("delay: 5, time", "dely: 5, time", '8: .*"dely" is not a column of flights; did you mean "delay"'),
         ("_value: nonsense,", "_value: nonsense, carrier: UA,", "9: .*either _value or columns"),
-        ("- flights: []", "- airlines: []", '11: .*"airlines" is a table, which a test does not refresh'),
         ("_offset: 7", "_offset: -1", "12: .*_offset must be a whole number from 0"),
         ("_partition: 1", "_partition: true", "9: .*_partition must be a whole number"),
         ("00:00.5Z", "00:00.5Q", "9: .*_timestamp must be a time such as"),
@@ -152,6 +153,22 @@ def test_expectations_know_their_sinks_and_lines(tmp_path: Path) -> None:
 def test_what_is_wrong_is_told_at_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     with pytest.raises(PipelineError, match="delays.test.yaml:" + message):
         cases_of(tmp_path, changed(old, new))
+
+
+def test_a_table_may_change_with_a_batch_unless_it_never_does(tmp_path: Path) -> None:
+    text = changed("- flights: []", "- airlines: [{carrier: UA, name: Later}]")
+    (case,) = cases_of(tmp_path, text)
+    assert [record.offset for record in case.batches[1]] == [2]
+    pipeline = read_flights(tmp_path)
+    assert parts_of_case(pipeline, case.batches) == [range(1), range(1, 3)]
+    assert parts_of_case(pipeline, case.batches[:1]) == [range(1)]
+    assert parts_of_case(pipeline, [*case.batches, case.batches[1], ()]) == [range(1), range(1, 3), range(3, 5)]
+    assert parts_of_case(pipeline, ()) == [range(0)]
+    never = dataclasses.replace(pipeline.sources[1], refresh_ms=None)
+    assert never.read is ReadMode.TABLE
+    pipeline = dataclasses.replace(pipeline, sources=(pipeline.sources[0], never))
+    with pytest.raises(PipelineError, match=r'11: .*"airlines" is a table with `refresh: never`: give its rows under'):
+        read_cases(pipeline, tmp_path / "delays.test.yaml")
 
 
 def test_a_test_expects_something_and_has_a_name_of_its_own(tmp_path: Path) -> None:
