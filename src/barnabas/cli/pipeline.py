@@ -27,6 +27,7 @@ from barnabas.cli.connection import (
 from barnabas.cli.output import counted, printable, say
 from barnabas.cli.pipeline_checks import check_by_spark, checked_before_spark, read_before_spark
 from barnabas.cli.pipeline_cluster import bootstrap_of
+from barnabas.cli.pipeline_metrics import metrics_option, place_of, serving_metrics
 from barnabas.cli.pipeline_record_options import RecordOptions, record_options
 from barnabas.cli.pipeline_signals import end_with_input, interrupted_by_signals, stopping_on_signals
 from barnabas.cli.pipeline_spark_options import ClusterOptions, cluster_options, jars_line, submit_script
@@ -206,6 +207,7 @@ def schema(is_of_tests: bool) -> None:
 @from_option
 @to_option
 @cluster_options
+@metrics_option
 @click.option("--stop-with-parent", is_flag=True, hidden=True)
 def run(
     path: Path,
@@ -215,6 +217,7 @@ def run(
     as_json: bool,
     first: tuple[str, ...],
     last: tuple[str, ...],
+    metrics: str | None,
     stop_with_parent: bool,
     cluster: ClusterOptions,
 ) -> None:
@@ -237,6 +240,7 @@ def run(
             stores=once and not stop_with_parent,
             bounds=(first, last),
             cluster=cluster,
+            metrics=metrics,
         )
     sys.exit(_status_of(summary, once))
 
@@ -324,6 +328,7 @@ def backfill(
 @jars_option
 @json_option
 @cluster_options
+@metrics_option
 def table(
     topic: str,
     table: str,
@@ -341,6 +346,7 @@ def table(
     bootstrap: str,
     jars_directory: Path | None,
     as_json: bool,
+    metrics: str | None,
     cluster: ClusterOptions,
 ) -> None:
     """Keep TABLE in step with TOPIC, until Ctrl-C or with --once to the end of what is there.
@@ -356,7 +362,16 @@ def table(
 
         source = SourceOptions(schema, schema_file, confluent, is_csv, is_of_changes, records)
         file = written_file(topic, table, kind, key, partition_by, source, path, bootstrap)
-        summary = _run(file, bootstrap, jars_directory, once=once, as_json=as_json, stores=once, cluster=cluster)
+        summary = _run(
+            file,
+            bootstrap,
+            jars_directory,
+            once=once,
+            as_json=as_json,
+            stores=once,
+            cluster=cluster,
+            metrics=metrics,
+        )
     sys.exit(_status_of(summary, once))
 
 
@@ -480,10 +495,13 @@ def _run(
     stores: bool,
     bounds: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
     cluster: ClusterOptions | None = None,
+    metrics: str | None = None,
 ) -> RunSummary:
     """Checks and runs the pipeline of a file; with `stores` Spark's classes are stored after a run that ends well.
-    `bounds` is what --from and --to say.
+    `bounds` is what --from and --to say, `metrics` what --metrics does.
     """
+    if metrics is not None:
+        place_of(metrics)  # before anything else is looked at
     from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER
 
     place = LOCAL_CLUSTER if cluster is None else cluster.cluster()
@@ -496,8 +514,12 @@ def _run(
     offsets = range_of_run(pipeline, bootstrap, *bounds) if any(bounds) else None
     options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores, offsets=offsets, cluster=place)
     stop = threading.Event()
-    with stopping_on_signals(stop), open_progress(as_json, stop.set) as progress:
-        summary = run_pipeline(pipeline, options, progress, stop)
+    with (
+        stopping_on_signals(stop),
+        open_progress(as_json, stop.set) as progress,
+        serving_metrics(metrics, pipeline, progress) as told,
+    ):
+        summary = run_pipeline(pipeline, options, told, stop)
     if stores and not summary.was_stopped:
         _store_classes(pipeline, jars_directory)
     return summary
