@@ -540,6 +540,7 @@ ROWS: Final = (
         (on_cluster(_A.ALTER_CONFIGS),),
     ),
     Row(ApiKey.DESCRIBE_CONTROLLER, 0, {}, (on_cluster(_A.DESCRIBE),)),
+    Row(ApiKey.DESCRIBE_LEADERSHIP_CHANGES, 0, {}, (on_cluster(_A.DESCRIBE),)),
     Row(ApiKey.CREATE_DELEGATION_TOKEN, 3, FOR_BOB, ((_A.CREATE_TOKENS, *_OWNER),), "for another"),
     *(
         Row(

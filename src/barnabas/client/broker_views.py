@@ -18,7 +18,11 @@ from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import BrokerNode
-    from barnabas.wire.messages import DescribeControllerResponse, MetadataResponse
+    from barnabas.wire.messages import (
+        DescribeControllerResponse,
+        DescribeLeadershipChangesResponse,
+        MetadataResponse,
+    )
 
 _ANSWER_TIMEOUT_MS: Final = 3_000
 """How long one broker is waited for where the others say enough without it."""
@@ -58,6 +62,21 @@ class BrokerViews(OwnLane):
             return node, response
 
         return await self._client.repeat("describing the controller", attempt, timeout_ms)
+
+    async def leadership_changes(
+        self, node: BrokerNode, after: int, changes_max: int
+    ) -> DescribeLeadershipChangesResponse:
+        """Changes of leaders and ISRs behind number `after` that a broker was told of, as it remembers them.
+
+        Raises ConnectionError, KafkaError, RequestTimeoutError, and UnsupportedVersionError from one that is no broker
+        of Barnabas.
+        """
+        request = messages.DescribeLeadershipChangesRequest(after=after, changes_max=changes_max)
+        response: DescribeLeadershipChangesResponse = await self._client.ask(
+            node, self._lane, request, _ANSWER_TIMEOUT_MS
+        )
+        raise_for_code(response.error_code, response.error_message)
+        return response
 
     async def wait_until_led(self, topics: Collection[str], timeout_ms: float | None = None) -> None:
         """Returns when every broker that answers knows a leader of each partition, so that any of them may be asked.

@@ -54,5 +54,6 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 1),
     ApiKey.DESCRIBE_CONTROLLER: (0, 0),
+    ApiKey.DESCRIBE_LEADERSHIP_CHANGES: (0, 0),
 }
-"""All but some admin APIs are there in Apache Kafka since 3.0, and the last one in Barnabas only."""
+"""All but some admin APIs are there in Apache Kafka since 3.0, and the last two in Barnabas only."""

@@ -4,5 +4,6 @@
 what the poller knows into HTML. Pages work without JavaScript; `static/console.js` keeps them fresh.
 
 `http` and `access` (who may ask) know nothing of Kafka, `html`, `charts` and `lanes` nothing of either. `history` and
-`records_read` are what is not simply asked: what was seen change, and the records of one partition.
+`records_read` are what is not simply asked: what was seen change, and before that, by `earlier_changes`, what a broker
+remembers; and the records of one partition.
 """

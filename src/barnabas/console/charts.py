@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas.console.history import PartitionState
 from barnabas.console.html import Html, tag
-from barnabas.console.words import clock, ids
+from barnabas.console.words import ids, moment
 
 _WIDTH: Final = 560
 _HEIGHT: Final = 190
@@ -71,6 +71,9 @@ def lanes(states: Sequence[PartitionState], now_ms: int) -> Html:
     """
     replicas = sorted({each for state in states for each in (*state.replicas, *state.isr)})
     first, last = states[0].since_ms, max(now_ms, states[0].since_ms + 1)
+    if len(states) > 1:
+        # Of what was long before the first change nothing is to be seen.
+        first = max(first, min(2 * states[1].since_ms - last, last - 1))
     height = _LANE * len(replicas) + 26
 
     def x(time_ms: float) -> float:
@@ -81,10 +84,11 @@ def lanes(states: Sequence[PartitionState], now_ms: int) -> Html:
         middle = row * _LANE + _LANE / 2
         parts.append(tag("text", f"broker {replica}", x=_LANE_LEFT - 6, y=_at(middle + 4), class_="tick end"))
         for place, state in enumerate(states):
+            begins = max(first, state.since_ms)
             ends = states[place + 1].since_ms if place + 1 < len(states) else last
             kind = _kind(state, replica)
-            if kind is not None and ends > state.since_ms:
-                parts.append(_bar(kind, x(state.since_ms), x(ends), middle))
+            if kind is not None and ends > begins:
+                parts.append(_bar(kind, x(begins), x(ends), middle))
     parts += _times(first, last, x, height - 6)
     summary = f"now led by {states[-1].leader_id}, in sync: {ids(states[-1].isr)}"
     drawing = tag("svg", parts, viewBox=f"0 0 {_WIDTH} {height}", role="img", aria_label=f"Leader and ISR: {summary}")
@@ -143,7 +147,13 @@ def _times(first: float, last: float, x: Callable[[float], float], y: float) -> 
     kinds = ("tick start", "tick middle", "tick end")
     times = (first, (first + last) / 2, last)
     return [
-        tag("text", f"{clock(time_ms)}{' UTC' if kind == 'tick end' else ''}", x=_at(x(time_ms)), y=_at(y), class_=kind)
+        tag(
+            "text",
+            f"{moment(int(time_ms), int(last))}{' UTC' if kind == 'tick end' else ''}",
+            x=_at(x(time_ms)),
+            y=_at(y),
+            class_=kind,
+        )
         for time_ms, kind in zip(times, kinds, strict=True)
     ]
 

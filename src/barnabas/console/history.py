@@ -1,4 +1,5 @@
-"""What the console has seen change since it was started: leaders, ISRs, brokers, the controller, and figures over time.
+"""What the console has seen change since it was started: leaders, ISRs, brokers, the controller, and figures over time;
+and what a broker remembers of leaders and ISRs from before.
 
 All of it is bounded: the last changes of each partition, the last changes of the cluster, an hour or so of samples.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from barnabas.wire.topics import TopicPartition
@@ -34,7 +35,7 @@ class PartitionState:
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
 
-    def is_as(self, info: PartitionInfo) -> bool:
+    def is_as(self, info: PartitionInfo | PartitionState) -> bool:
         """Whether it still is so."""
         return (
             self.leader_id == info.leader_id
@@ -53,12 +54,35 @@ class Change:
     is_bad: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class EarlierChange:
+    """A change of one partition; times are those of the console's clock."""
+
+    partition: TopicPartition
+    topic_id: bytes
+    before: PartitionState | None
+    """None where the partition was new to the broker; else from the time on from which the broker knows all changes."""
+    after: PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierChanges:
+    """What one broker remembers, the oldest first: all changes since `since_ms`."""
+
+    node_id: int
+    since_ms: int
+    changes: tuple[EarlierChange, ...]
+
+
 class History:
     """Changes of partitions, brokers and the controller, as one image after another shows them."""
 
     def __init__(self) -> None:
         self.changes: deque[Change] = deque(maxlen=CHANGES_OF_CLUSTER_MAX)
         self.began_ms: int | None = None
+        """When the console began to look."""
+        self.earlier: EarlierChanges | None = None
+        """What a broker has told of the time before, without the changes."""
         self._partitions: dict[TopicPartition, list[PartitionState]] = {}
         self._changed: dict[str, set[int]] = {}
         """Of each topic the partitions with more than one state: most have one for ever."""
@@ -106,6 +130,25 @@ class History:
             self._changed.get(partition.topic, set()).discard(partition.partition)
         self._changed = {name: numbers for name, numbers in self._changed.items() if numbers}
 
+    def put_before(self, earlier: EarlierChanges) -> Iterator[None]:
+        """Puts what a broker remembers before what was seen, in steps; once."""
+        self.earlier = replace(earlier, changes=())
+        told: dict[TopicPartition, list[EarlierChange]] = {}
+        for change in earlier.changes:
+            told.setdefault(change.partition, []).append(change)
+        for number, (partition, changes) in enumerate(told.items(), 1):
+            if not number % PARTITIONS_PER_STEP:
+                yield
+            topic = None if self._cluster is None else self._cluster.topics.get(partition.topic)
+            states = self._partitions.get(partition)
+            if topic is None or states is None:
+                continue
+            # A topic of that name may have been deleted since.
+            states[:1] = _joined([each for each in changes if each.topic_id == topic.topic_id], states[0])
+            del states[:-CHANGES_PER_PARTITION_MAX]
+            if len(states) > 1:
+                self._changed.setdefault(partition.topic, set()).add(partition.partition)
+
     def shrinks_since(self, since_ms: int) -> int:
         """How many ISRs were seen to shrink after that time, which may be more than one of a partition."""
         return sum(
@@ -123,7 +166,11 @@ class History:
 
     def of(self, partition: TopicPartition) -> list[PartitionState]:
         """How a partition was, the oldest first."""
-        return list(self._partitions.get(partition, ()))
+        states = list(self._partitions.get(partition, ()))
+        if states and self.earlier is not None and states[0].since_ms == self.began_ms:
+            # The broker remembers no change of it.
+            states[0] = replace(states[0], since_ms=min(self.earlier.since_ms, states[0].since_ms))
+        return states
 
 
 class Samples:
@@ -152,6 +199,21 @@ class Samples:
 
 
 # Inside.
+
+
+def _joined(changes: list[EarlierChange], first: PartitionState) -> list[PartitionState]:
+    """How a partition was until the console looked first, and what it saw then, in the place of which comes what a
+    broker was told of the same: the time of that is exact. A look may be a little late.
+    """
+    if not changes:
+        return [first]
+    states = [] if changes[0].before is None else [changes[0].before]
+    states += [each.after for each in changes]
+    states = [each for each in states if each.since_ms <= first.since_ms]
+    same = [place for place, state in enumerate(states) if first.is_as(state)]
+    if same:
+        return states[: same[-1] + 1]
+    return [*(each for each in states if each.leader_epoch <= first.leader_epoch), first]
 
 
 def _changes(before: Cluster, after: Cluster, now_ms: int) -> Iterator[Change | None]:

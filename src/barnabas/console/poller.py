@@ -28,9 +28,10 @@ from barnabas.client.errors import NoBrokerError
 from barnabas.client.log_directories import LogDirectory, log_directories
 from barnabas.client.reassignments import PartitionReassignment
 from barnabas.console.alerts import AlertBoard
+from barnabas.console.earlier_changes import earlier_changes
 from barnabas.console.figures import Figures
 from barnabas.console.groups import GroupsAndEnds, groups_and_ends
-from barnabas.console.history import History, Samples
+from barnabas.console.history import EarlierChanges, History, Samples
 from barnabas.console.pipelines import LetterStarts, PipelineFile, ReadFiles, letter_starts, pipeline_of
 from barnabas.console.question import Question
 from barnabas.console.transactions import Transactions, transactions
@@ -133,6 +134,12 @@ class Poller:
         self.letters: Question[LetterStarts] = question(
             "Dead letters", "ListOffsets, leaders of topics NAME.dlq", self._ask_letters, 10
         )
+        self.earlier: Question[EarlierChanges | None] = question(
+            "Earlier changes",
+            "DescribeLeadershipChanges, each broker that is Barnabas, until one has told",
+            self._ask_earlier,
+            10,
+        )
         self.pipelines: Question[Sequence[PipelineFile]] = question(
             "Files of pipelines", "nothing: files of this machine", self._ask_pipelines, 5, lambda _: 0.0
         )
@@ -145,6 +152,7 @@ class Poller:
             self.settings,
             self.transactions,
             self.letters,
+            self.earlier,
             *((self.pipelines,) if self.has_files else ()),
         )
 
@@ -311,6 +319,15 @@ class Poller:
     async def _ask_letters(self) -> LetterStarts:
         self._nodes()
         return await letter_starts(self.client, self._letters_lane)
+
+    async def _ask_earlier(self) -> EarlierChanges | None:
+        nodes = self._nodes()
+        if self.history.earlier is None and self.history.began_ms is not None:
+            found = await earlier_changes(self._views, nodes, self.client.host.clock)
+            if found is not None:
+                for _ in self.history.put_before(found):
+                    await asyncio.sleep(0)
+        return self.history.earlier
 
     async def _ask_pipelines(self) -> Sequence[PipelineFile]:
         return await self.client.host.offload(OffloadKind.DISK, self._read_files, order="pipelines")

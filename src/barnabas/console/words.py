@@ -50,6 +50,12 @@ def date_and_clock(time_ms: int) -> str:
         return str(time_ms)
 
 
+def moment(time_ms: int, now_ms: int) -> str:
+    """The clock, and before it the date where that is another than now's."""
+    date = date_and_clock(time_ms)[:10]
+    return clock(time_ms) if date == date_and_clock(now_ms)[:10] else f"{date} {clock(time_ms)}"
+
+
 def ids(numbers: tuple[int, ...] | list[int]) -> str:
     """Ids of brokers: `1, 2, 3`."""
     return ", ".join(map(str, numbers))

@@ -13,6 +13,7 @@ from barnabas.api.internal_log import ReplicatedInternalLog
 from barnabas.api.request_traces import RequestTraces
 from barnabas.api.traced_dispatch import TracedDispatcher
 from barnabas.cluster.broker_configs import BrokerConfigs
+from barnabas.cluster.leadership_changes import LeadershipChanges
 from barnabas.cluster.metadata_cache import MetadataCache, MetadataChange
 from barnabas.config.broker_config import BrokerConfig
 from barnabas.config.derived import zookeeper_connection_timeout_ms
@@ -109,6 +110,8 @@ class BrokerComponents:
         )
         self.metadata_cache = MetadataCache(identity.broker_id, logs.logger("state.change.logger"))
         self.metadata_cache.add_listener(self._metadata_changed)
+        self.leadership_changes = LeadershipChanges(host.clock)
+        self.metadata_cache.add_listener(self.leadership_changes.see)
         self.told_of_cluster: asyncio.Future[None] = host.loop.create_future()
         """Done when a controller has sent this broker its metadata."""
         self.registration = Registration(
@@ -492,6 +495,7 @@ class BrokerComponents:
                 session=self.session,
                 storage=self.storage,
                 metadata_cache=self.metadata_cache,
+                leadership_changes=self.leadership_changes,
                 told_of_cluster=self.told_of_cluster,
                 registration=self.registration,
                 features=self.features,

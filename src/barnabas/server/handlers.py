@@ -44,6 +44,7 @@ from barnabas.api.describe_configs import DescribeConfigsHandler
 from barnabas.api.describe_controller import DescribeControllerHandler
 from barnabas.api.describe_delegation_token import DescribeDelegationTokenHandler
 from barnabas.api.describe_groups import DescribeGroupsHandler
+from barnabas.api.describe_leadership_changes import DescribeLeadershipChangesHandler
 from barnabas.api.describe_log_dirs import DescribeLogDirsHandler
 from barnabas.api.describe_producers import DescribeProducersHandler
 from barnabas.api.describe_transactions import DescribeTransactionsHandler
@@ -99,6 +100,7 @@ from barnabas.serving.transaction_verification import BatchVerification
 if TYPE_CHECKING:
     import asyncio
 
+    from barnabas.cluster.leadership_changes import LeadershipChanges
     from barnabas.cluster.metadata_cache import MetadataCache
     from barnabas.config.broker_config import BrokerConfig
     from barnabas.controller.controller import Controller
@@ -128,6 +130,7 @@ class HandlerParts:
     session: CoordinationSession
     storage: Storage
     metadata_cache: MetadataCache
+    leadership_changes: LeadershipChanges
     told_of_cluster: asyncio.Future[None]
     registration: Registration
     features: FinalizedFeatureCache
@@ -289,6 +292,7 @@ class Handlers:
             ControlledShutdownHandler(components.controller),
             AllocateProducerIdsHandler(components.controller),
             DescribeControllerHandler(components.controller),
+            DescribeLeadershipChangesHandler(components.leadership_changes, components.shared.host.clock),
         ]
 
     def _of_groups(self) -> list[Handler]:

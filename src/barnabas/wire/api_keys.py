@@ -77,9 +77,10 @@ class ApiKey(enum.IntEnum):
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_CONTROLLER = 20_000
+    DESCRIBE_LEADERSHIP_CHANGES = 20_001
 
 
-OWN_APIS: Final = frozenset({ApiKey.DESCRIBE_CONTROLLER})
+OWN_APIS: Final = frozenset({ApiKey.DESCRIBE_CONTROLLER, ApiKey.DESCRIBE_LEADERSHIP_CHANGES})
 """What Kafka does not have. The keys are far from Kafka's, so that a later one cannot mean something else; who does not
 know them passes over them in ApiVersions.
 """

@@ -19,7 +19,7 @@ from barnabas.console.pages.page import (
     search_field,
     stale_note,
 )
-from barnabas.console.words import clock, counted, ids, rate, size
+from barnabas.console.words import counted, ids, moment, rate, size
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -151,11 +151,11 @@ def _topic(visit: Visit, cluster: Cluster, topic: TopicInfo) -> Page:
             table(counted(len(partitions), "partition"), PARTITION_COLUMNS, rows),
             pager(len(partitions), bounds, visit, "topics", name),
             table(
-                "Changes of leader and ISR since the console started to look",
+                f"Changes of leader and ISR {_since(visit)}",
                 ["Time (UTC)", "#Partition", "Leader", "#Epoch", "In sync"],
                 [
                     [
-                        clock(state.since_ms),
+                        moment(state.since_ms, visit.now_ms),
                         link(partition.partition, "topics", name, partition.partition),
                         _from_to(_id(before.leader_id), _id(state.leader_id)),
                         state.leader_epoch,
@@ -202,11 +202,11 @@ def _partition(visit: Visit, partition: TopicPartition, info: PartitionInfo) -> 
             ),
             lanes(states, visit.now_ms) if states else None,
             table(
-                "Changes since the console started to look",
+                f"Changes {_since(visit)}",
                 ["Time (UTC)", "Leader", "#Epoch", "In sync", "Replicas"],
                 [
                     [
-                        clock(state.since_ms),
+                        moment(state.since_ms, visit.now_ms),
                         _from_to(_id(before.leader_id), _id(state.leader_id)),
                         state.leader_epoch,
                         _from_to(ids(before.isr), ids(state.isr)),
@@ -218,6 +218,18 @@ def _partition(visit: Visit, partition: TopicPartition, info: PartitionInfo) -> 
             ),
         ],
     )
+
+
+def _since(visit: Visit) -> str:
+    """From when on changes are known, and by whom."""
+    history = visit.poller.history
+    if history.began_ms is None:
+        return "since the console started to look"
+    began = moment(history.began_ms, visit.now_ms)
+    if history.earlier is None:
+        return f"since {began} UTC, when the console started to look"
+    since = moment(history.earlier.since_ms, visit.now_ms)
+    return f"since {since} UTC, of those before {began} as broker {history.earlier.node_id} remembers them"
 
 
 def _steps(states: list[PartitionState]) -> list[tuple[PartitionState, PartitionState]]:

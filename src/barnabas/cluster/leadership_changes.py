@@ -1,0 +1,82 @@
+"""Which changes of leaders, ISRs and replicas this broker was told of, for DescribeLeadershipChanges.
+
+The latest ones of all partitions together, in memory: they go with the broker. What the first metadata say that come to
+it is where the history begins, and no change.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import Final, NamedTuple
+
+from barnabas.cluster.image import PartitionMetadata
+from barnabas.cluster.metadata_cache import MetadataChange
+from barnabas.kernel.host import Clock
+from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.topics import TopicPartition
+
+CHANGES_KEPT: Final = 10_000
+"""Some 3 MB, if there were so many."""
+
+
+class LeadershipChange(NamedTuple):
+    """One partition is otherwise than before. A tuple, because there are many."""
+
+    time_ms: int
+    """When the broker was told, in ms since 1970."""
+    partition: TopicPartition
+    topic_id: Uuid
+    before: PartitionMetadata | None
+    """None where the partition was new to the broker."""
+    after: PartitionMetadata
+
+
+class LeadershipChanges:
+    """The last `CHANGES_KEPT` changes, numbered from 0; a listener of the metadata cache."""
+
+    def __init__(self, clock: Clock, kept: int = CHANGES_KEPT) -> None:
+        self.since_ms: int | None = None
+        """From then on none is missing; None before the broker knows a partition."""
+        self.last = -1
+        """The number of the latest."""
+        self._clock = clock
+        self._changes: deque[LeadershipChange] = deque(maxlen=kept)
+
+    def see(self, change: MetadataChange) -> None:
+        """Takes over what an UpdateMetadata request changed, at most as much as is kept: one that names every
+        partition of a large cluster takes no longer.
+        """
+        now_ms, kept = self._clock.time_ms(), self._changes.maxlen or 0
+        if self.since_ms is None:
+            if change.image.topics:
+                self.since_ms = now_ms
+            return
+        if len(change.changed) > kept:
+            self.since_ms = now_ms
+        previous, image = change.previous, change.image
+        for partition in change.changed[-kept:]:
+            after = image.partition(partition)
+            if after is None:
+                continue
+            topic_id = image.topic_id(partition.topic)
+            is_same_topic = previous.topic_id(partition.topic) in (ZERO_UUID, topic_id)
+            before = previous.partition(partition) if is_same_topic else None
+            if before is not None and _shown(before) == _shown(after):
+                continue
+            if len(self._changes) == kept:
+                self.since_ms = max(self.since_ms, self._changes[0].time_ms)
+            self._changes.append(LeadershipChange(now_ms, partition, topic_id, before, after))
+            self.last += 1
+
+    def after(self, number: int, limit: int) -> list[tuple[int, LeadershipChange]]:
+        """At most `limit` of those that are kept behind that number, the oldest first, with their numbers."""
+        first = self.last + 1 - len(self._changes)
+        start = min(max(0, number + 1 - first), len(self._changes))
+        found = islice(self._changes, start, start + max(0, limit))
+        return list(enumerate(found, first + start))
+
+
+def _shown(metadata: PartitionMetadata) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
+    """What a history shows: not which replicas are offline, and not the other epochs."""
+    return metadata.leader, metadata.leader_epoch, metadata.isr, metadata.replicas
