@@ -62,9 +62,13 @@ class TopicLooks:
                 if self._loop is None:
                     raise TimeoutError("its client does not start")
                 asked = asyncio.run_coroutine_threadsafe(self._look(topic), self._loop)
-                return asked.result(_ANSWER_SECONDS_MAX)
+                try:
+                    return asked.result(_ANSWER_SECONDS_MAX)
+                finally:
+                    asked.cancel()  # nobody waits for it any more
             except (ClientError, KafkaError, OSError, concurrent.futures.TimeoutError) as error:
-                message = f'the cluster at {self._servers} does not tell where the topic "{topic}" ends: {error}'
+                why = str(error) or f"no answer within {_ANSWER_SECONDS_MAX:g} s"
+                message = f'the cluster at {self._servers} does not tell where the topic "{topic}" ends: {why}'
                 raise PipelineUnreachableError(f"{message}; run it again when it does") from error
 
     def close(self) -> None:
