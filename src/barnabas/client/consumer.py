@@ -367,9 +367,10 @@ class Consumer:
     async def revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         """See `Assignee`."""
         if self.settings.auto_commit:
+            gone = frozenset(partitions)
             await self._end_automatic_commit()
             await self._commit_quietly(
-                lambda: {partition: place for partition, place in self._processed().items() if partition in partitions},
+                lambda: {partition: place for partition, place in self._processed().items() if partition in gone},
                 self._client.settings.request_timeout_ms,
             )
         if self._listener is not None:
@@ -430,8 +431,8 @@ class Consumer:
         self._news.set()
 
     def _set_assignment(self, partitions: tuple[TopicPartition, ...]) -> None:
-        gone = tuple(partition for partition in self._positions.partitions if partition not in partitions)
-        self._fetcher.forget(gone)
+        kept = frozenset(partitions)
+        self._fetcher.forget(tuple(partition for partition in self._positions.partitions if partition not in kept))
         self._positions.assign(partitions)
         self._client.metadata.use(*{partition.topic for partition in partitions})
         self._auto_commit_at = self._client.host.loop.time() + self.settings.auto_commit_interval_ms / 1_000
@@ -439,7 +440,8 @@ class Consumer:
 
     def _drop(self, partitions: tuple[TopicPartition, ...]) -> None:
         self._fetcher.forget(partitions)
-        self._positions.assign([partition for partition in self._positions.partitions if partition not in partitions])
+        gone = frozenset(partitions)
+        self._positions.assign([partition for partition in self._positions.partitions if partition not in gone])
 
     def _metadata_changed(self) -> None:
         self._match_pattern()

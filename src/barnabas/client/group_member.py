@@ -375,10 +375,12 @@ class GroupMember:
             if self._was_lost:
                 # The session ended while the user did something else: what was assigned is void.
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "the membership was lost meanwhile")
-            gone = tuple(partition for partition in self.owned if partition not in assignment)
+            now = frozenset(assignment)
+            gone = tuple(partition for partition in self.owned if partition not in now)
             if gone:
                 await self._assignee.revoked(gone)
-            added = tuple(partition for partition in assignment if partition not in self.owned)
+            before = frozenset(self.owned)
+            added = tuple(partition for partition in assignment if partition not in before)
             self.owned = assignment
             self.rebalances += 1
             self._advance(MemberEvent.ASSIGNED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import time
 import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -239,3 +240,23 @@ def test_what_comes_of_a_partition_that_was_paused_meanwhile_keeps_its_own_bytes
         assert (await offsets(consumer))[0] == 100
 
     with_ten_of_a_hundred(body)
+
+
+def test_an_assignment_of_very_many_partitions_takes_moments() -> None:
+    """Each against each would be 400 million comparisons, in one turn."""
+    many = [TopicPartition("events", number) for number in range(20_000)]
+
+    async def main(host: Host) -> None:
+        client = ScriptedClient(host, Broker().answer, {"events": len(many)})
+        consumer = Consumer(client, dataclasses.replace(SETTINGS, group_id=None))
+        consumer.assign(many)
+        began = time.thread_time()
+        consumer.assign(many[1:])
+        await consumer.lost(tuple(many[2:]))
+        took = time.thread_time() - began
+        assert consumer.assignment == (many[1],)
+        assert took < 1.0
+        await consumer.close()
+        await client.close()
+
+    simulated(main)
