@@ -31,6 +31,9 @@ READERS_MAX: Final = 2
 """How many pages read at the same time; others wait, and are told so after a while."""
 _WAIT_SECONDS: Final = 5.0
 _POLL_MS: Final = 250.0
+_PARTITION_BYTES_MAX: Final = 256 * 1024
+_FETCH_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of one answer of a broker, which stays in memory until the last of its partitions was read."""
 
 
 class From(enum.Enum):
@@ -120,7 +123,12 @@ class RecordReader:
 
     async def _read(self, wanted: Wanted) -> Found:
         settings = ConsumerSettings(
-            offset_reset=OffsetReset.NONE, auto_commit=False, partition_bytes_max=256 * 1024, fetch_wait_ms=100
+            offset_reset=OffsetReset.NONE,
+            auto_commit=False,
+            # What was fetched of each waits to be read, of all at the same time.
+            partition_bytes_max=min(_PARTITION_BYTES_MAX, BYTES_MAX // len(wanted.partitions)),
+            fetch_bytes_max=_FETCH_BYTES_MAX,
+            fetch_wait_ms=100,
         )
         topic = self._client.cluster.topics.get(wanted.partitions[0].topic)
         for partition in wanted.partitions:
@@ -174,14 +182,16 @@ class RecordReader:
                 bytes_read += _size_bytes(record)
                 if bytes_read >= BYTES_MAX:
                     return f"{BYTES_MAX // (1024 * 1024)} MiB were read"
+            were = len(reading)
             for partition, scan in list(reading.items()):
                 # Behind the last record there may be markers of transactions only.
                 if not scan.is_over:
                     scan.next = max(scan.next, await consumer.position(partition))
                 if scan.is_over:
                     del reading[partition]
-                    if reading:
-                        consumer.pause(partition)
+            if 0 < len(reading) < were:
+                # What was fetched of the others, and is not wanted, goes.
+                consumer.assign([partition for partition in consumer.assignment if partition in reading])
             if reading and loop.time() > ends_at:
                 return f"it took longer than {SECONDS_MAX:g} s"
         return ""

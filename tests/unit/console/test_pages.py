@@ -227,9 +227,31 @@ def test_records_of_all_partitions_come_in_the_order_of_time_and_the_newest_firs
     assert values("key=k1&count=3") == ["v29", "v25", "v21"]
     said = console.get(f"/messages?topic={topic}&key=k1").words
     assert "timed has 3 partitions. 30 records looked through. The topic Partition" in said
+    assert values("key=0x6b31&count=1") == ["v29"]
     assert console.get(f"/messages?topic={topic}&from=offset&at=3").status == 400
     assert values("from=offset&at=3&partition=1&count=1") == ["v10"]
     cluster.delete_topic(topic)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("k1", ["Partition 1, where Kafka's partitioner puts that key"]),
+        (
+            "0x6b31",
+            [
+                "Partition 0, where Kafka's partitioner puts that text",
+                "Partition 1, where Kafka's partitioner puts those bytes",
+            ],
+        ),
+        ("0x6", ["Partition 0, where Kafka's partitioner puts that key"]),
+    ],
+)
+def test_the_partition_of_a_key_is_named_also_where_its_bytes_are_given(
+    console: RunningConsole, key: str, said: list[str]
+) -> None:
+    answer = console.get(f"/messages?topic=flights&key={key}")
+    assert [html.unescape(found) for found in re.findall(r">(Partition \d+, where [^<]+)<", answer.text)] == said
 
 
 def test_each_partition_has_the_same_part_of_what_a_search_looks_through(

@@ -12,11 +12,12 @@ import pytest
 
 from barnabas.client.cluster import Cluster, PartitionInfo, TopicInfo
 from barnabas.client.records import ConsumerRecord
+from barnabas.client.settings import ConsumerSettings
 from barnabas.console import records_read
 from barnabas.console.html import markup
 from barnabas.console.pages.messages import messages, shown_headers
 from barnabas.console.pages.page import Visit, Visitor
-from barnabas.console.records_read import BYTES_MAX, Found, Range, RecordReader, Wanted
+from barnabas.console.records_read import BYTES_MAX, Found, From, Range, RecordReader, Wanted
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -96,6 +97,73 @@ def test_headers_count_towards_what_a_page_reads(monkeypatch: pytest.MonkeyPatch
     assert found.looked_through == BYTES_MAX // 2**20
     assert found.is_cut == "32 MiB were read"
     assert [each.offset for each in found.records] == [29, 30, 31]
+
+
+class ManyPartitions:
+    """A consumer of partitions with more records each than a page shows."""
+
+    assigned: list[list[int]]
+
+    def __init__(self, _client: Any, settings: ConsumerSettings) -> None:
+        assert settings.partition_bytes_max * 100 <= BYTES_MAX
+        self.assignment: tuple[TopicPartition, ...] = ()
+        self.positions: dict[TopicPartition, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        pass
+
+    async def beginning_offsets(
+        self, partitions: list[TopicPartition], _timeout_ms: float
+    ) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    async def end_offsets(self, partitions: list[TopicPartition], _timeout_ms: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 1_000)
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assignment = tuple(partitions)
+        self.assigned.append([partition.partition for partition in partitions])
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self.positions[partition] = offset
+
+    async def poll(self, _timeout_ms: float, _count: int) -> list[ConsumerRecord]:
+        """Two of the first, and one of each other."""
+        given = [self.assignment[0], *self.assignment]
+        records = [
+            ConsumerRecord(partition, self.positions[partition] + place, 0, None, b"", (), 0, TimestampType.CREATE_TIME)
+            for place, partition in enumerate(given[:2])
+        ]
+        records += [
+            ConsumerRecord(partition, self.positions[partition], 0, None, b"", (), 0, TimestampType.CREATE_TIME)
+            for partition in given[2:]
+        ]
+        for each in records:
+            self.positions[each.partition] = each.offset + 1
+        return records
+
+    async def position(self, partition: TopicPartition) -> int:
+        return self.positions[partition]
+
+
+def test_what_was_fetched_of_partitions_that_are_not_read_on_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records_read, "Consumer", ManyPartitions)
+    monkeypatch.setattr(ManyPartitions, "assigned", [], raising=False)
+    partitions = tuple(TopicPartition("t", number) for number in range(100))
+
+    async def read() -> records_read.Found:
+        client: Any = SimpleNamespace(
+            cluster=SimpleNamespace(topics={"t": SimpleNamespace(partitions=dict.fromkeys(range(100)))}),
+            host=SimpleNamespace(loop=asyncio.get_running_loop()),
+            logger=logging.getLogger("tests.console"),
+        )
+        return await RecordReader(client).read(Wanted(partitions, From.OLDEST, count=2))
+
+    assert len(asyncio.run(read()).records) == 2
+    assert ManyPartitions.assigned == [[*range(100)], [*range(1, 100)]]
 
 
 def _page_of(count: int, value: bytes, headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[int, int]:

@@ -242,10 +242,20 @@ def _what(visit: Visit, wanted: Wanted, found: Found) -> Html:
         what += f" Of each the newest {wanted.back:,}."
     links: list[Content] = [" ", link("The topic", "topics", first.topic)]
     if wanted.keys and topic is not None:
-        number = (murmur2(visit.query.get("key", "").encode()) & 0x7FFFFFFF) % len(topic.partitions)
-        query: dict[str, str | int] = {**visit.query, "partition": number}
-        links += [" ", link(f"Partition {number}, where Kafka's partitioner puts that key", "messages", query=query)]
+        links += _partitions_of_key(visit, wanted, topic)
     return tag("p", what, links, _write_link(visit, first.topic, None))
+
+
+def _partitions_of_key(visit: Visit, wanted: Wanted, topic: TopicInfo) -> list[Content]:
+    """Links to where a key is; to two of them where it may be meant as text or as bytes."""
+    as_text = visit.query.get("key", "")[:_KEY_LENGTH_MAX].encode()
+    links: list[Content] = []
+    for key in sorted(wanted.keys, key=lambda each: each != as_text):
+        number = (murmur2(key) & 0x7FFFFFFF) % len(topic.partitions)
+        which = "that key" if len(wanted.keys) == 1 else "that text" if key == as_text else "those bytes"
+        query: dict[str, str | int] = {**visit.query, "partition": number}
+        links += [" ", link(f"Partition {number}, where Kafka's partitioner puts {which}", "messages", query=query)]
+    return links
 
 
 def _place(partition: TopicPartition) -> tuple[str, str, int]:
