@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -227,3 +230,50 @@ def test_a_checkout_at_another_commit_is_not_run(tmp_path: Path) -> None:
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
     with pytest.raises(SuiteUnusable, match="have it at f5713c5b2 of https"):
         projects.run_project("faststream", tmp_path)
+
+
+@pytest.fixture
+def run_by(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., dict[str, Result]]:
+    """Runs the tests of a project whose runs of pytest have these results, one after the other; what came of it."""
+    project = projects.PROJECTS["faststream"]
+    monkeypatch.setattr(projects, "called", lambda *_: project.commit)
+    monkeypatch.setattr(projects, "_environment", lambda *_: Path("python"))
+    cluster = contextlib.nullcontext(SimpleNamespace(bootstrap_servers="a:1"))
+    monkeypatch.setattr(projects, "KafkaCluster", lambda **_: cluster)
+
+    def run(*results: dict[str, Result]) -> dict[str, Result]:
+        left = list(results)
+        monkeypatch.setattr(projects, "_run", lambda *_: dict(left.pop(0)))
+        found = projects.run_project("faststream", tmp_path)
+        assert not left
+        return found
+
+    return run
+
+
+def test_each_test_of_a_project_that_fails_is_tried_once_more_and_no_other_counts(
+    run_by: Callable[..., dict[str, Result]],
+) -> None:
+    first = {"m.A::one[x::y]": _FAILED, "m.A::one_more": _FAILED, "m.B::skips": _FAILED, "m.B::two": _PASSED}
+    # `-k one` runs one_more too.
+    again_one = {"m.A::one[x::y]": _PASSED, "m.A::one_more": _PASSED}
+    found = run_by(first, again_one, {"m.A::one_more": _FAILED}, {"m.B::skips": _SKIPPED})
+    assert found == {**first, "m.A::one[x::y]": _PASSED}
+    found = run_by(first, again_one, {"m.A::one_more": _PASSED}, {})
+    assert found == {**first, "m.A::one[x::y]": _PASSED, "m.A::one_more": _PASSED}
+
+
+def test_many_failures_of_a_project_are_not_tried_again(run_by: Callable[..., dict[str, Result]]) -> None:
+    many = {f"m::test_{number}": _FAILED for number in range(21)}
+    assert run_by(many) == many
+
+
+def test_a_run_of_a_projects_tests_that_came_to_no_end_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_: object, **__: object) -> int:
+        (tmp_path / "report.xml").write_text("<testsuites/>")
+        (tmp_path / "pytest.log").write_text("it was told to stop")
+        return 2
+
+    monkeypatch.setattr(projects, "run_bounded", interrupted)
+    with pytest.raises(SuiteUnusable, match=r"(?s)not come to its end \(2\).*told to stop"):
+        projects._run(Path("python"), tmp_path, tmp_path, "a:1", ["tests"], 1.0)
