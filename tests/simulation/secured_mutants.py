@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
-from barnabas.api import authentication
+from barnabas.api.authentication import ClientLogin
+from barnabas.api.fetch_access import ConsumerAccess
+from barnabas.api.produce_access import AuthorizedAccess
 from barnabas.coordination.embedded.tree import ZnodeTree
 from barnabas.network.connection import ServerConnection
 from barnabas.security.acl_rules import AclRules
 from barnabas.security.acls import ResourceType
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.testing.user_plans import SECURED
+from barnabas.wire import headers
+from barnabas.wire.api_keys import ApiKey
 from tests.simulation.mutants import Mutant
 
 
@@ -32,15 +36,17 @@ def leave_znodes_open(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_whoever_comes(patch: pytest.MonkeyPatch) -> None:
-    """A connection that has not logged in is handled as one that has."""
-    begin = ServerConnection.__init__
+    """What comes ahead of a login is handled as what comes behind it; who logs in does so as before."""
+    handle = ClientLogin.handle
 
-    def init(self: ServerConnection, context: Any, owner: Any, listener: Any) -> None:
-        begin(self, context, owner, listener)
-        self._handle = owner.handler.handle
+    def handled(self: ClientLogin, connection: ServerConnection, buffer: Any, start: int, end: int) -> Any:
+        if not self._login.expects_token:
+            api_key, *_ = headers.read_request_header(buffer, start, end)
+            if api_key not in (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE):
+                return self._handle(connection, buffer, start, end)
+        return handle(self, connection, buffer, start, end)
 
-    patch.setattr(ServerConnection, "__init__", init)
-    patch.setattr(authentication.Authentication, "opened", lambda *_: None)
+    patch.setattr(ClientLogin, "handle", handled)
 
 
 def forget_rights_in_the_log(patch: pytest.MonkeyPatch) -> None:
@@ -55,9 +61,21 @@ def forget_rights_in_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ZnodeTree, "create", created)
 
 
+def take_records_of_whoever_logs_in(patch: pytest.MonkeyPatch) -> None:
+    """Produce asks nobody."""
+    patch.setattr(AuthorizedAccess, "may_write", lambda *_: True)
+
+
+def give_records_to_whoever_logs_in(patch: pytest.MonkeyPatch) -> None:
+    """Fetch asks nobody, but where a follower fetches."""
+    patch.setattr(ConsumerAccess, "may_fetch", lambda *_: True)
+
+
 SECURED_MUTANTS = (
     Mutant("asks nobody about the cluster", SECURED, ask_nobody_about_the_cluster),
     Mutant("leaves znodes open", SECURED, leave_znodes_open),
     Mutant("takes whoever comes", SECURED, take_whoever_comes),
     Mutant("forgets whose a znode is", SECURED, forget_rights_in_the_log),
+    Mutant("takes records of whoever logs in", SECURED, take_records_of_whoever_logs_in),
+    Mutant("gives records to whoever logs in", SECURED, give_records_to_whoever_logs_in),
 )

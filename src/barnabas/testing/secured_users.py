@@ -35,11 +35,14 @@ from barnabas.wire.messages import (
     CreateTopicsRequest,
     DeleteGroupsRequest,
     DescribeAclsRequest,
+    FetchRequest,
     FindCoordinatorRequest,
     MetadataRequest,
+    ProduceRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from barnabas.wire.record_builder import RecordBatchBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -207,6 +210,42 @@ class SecuredUsers:
                 2,
                 lambda answer: [each.error_code for each in answer.results],
             ),
+            (
+                ProduceRequest(
+                    acks=-1,
+                    timeout_ms=2_000,
+                    topic_data=[
+                        ProduceRequest.TopicProduceData(
+                            name=topic,
+                            partition_data=[ProduceRequest.PartitionProduceData(index=0, records=_intruders_record())],
+                        )
+                    ],
+                ),
+                9,
+                lambda answer: [each.error_code for topic in answer.responses for each in topic.partition_responses],
+            ),
+            (
+                FetchRequest(
+                    replica_id=-1,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=1_000_000,
+                    topics=[
+                        FetchRequest.FetchTopic(
+                            topic=topic,
+                            partitions=[
+                                FetchRequest.FetchPartition(
+                                    partition=0, fetch_offset=0, log_start_offset=-1, partition_max_bytes=1_000_000
+                                )
+                            ],
+                        )
+                    ],
+                ),
+                12,
+                lambda answer: [
+                    answer.error_code or each.error_code for topic in answer.responses for each in topic.partitions
+                ],
+            ),
             *self._of_clients(),
         ]
 
@@ -326,6 +365,12 @@ class SecuredUsers:
 
     def _note(self, finding: str) -> None:
         self._users.history.mistaken.append(f"at {self._users.now():.3f} s: {finding}")
+
+
+def _intruders_record() -> bytes:
+    builder = RecordBatchBuilder()
+    builder.append(0, None, _INTRUDED.encode())
+    return bytes(builder.build())
 
 
 def _open_znodes(tree: ZnodeTree) -> Iterator[str]:
