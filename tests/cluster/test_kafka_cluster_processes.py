@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,15 +17,19 @@ import confluent_kafka
 import pytest
 
 from barnabas.testing import KafkaCluster, NodeError
+from tests.support.barnabas_up import is_running
+from tests.support.waiting import wait_until
 from tests.unit.testing.test_kafka_cluster_faults import (  # noqa: F401 - what holds of faults in this process
     cluster,
     test_a_broker_that_no_other_reaches_leaves_the_isr_while_clients_reach_it,
     test_a_broker_whose_session_expires_registers_again,
     test_a_broker_without_the_coordinator_loses_its_session_and_its_leaders,
     test_a_delayed_answer_comes_late_and_the_next_in_time,
+    test_a_disk_that_is_fast_again_is_so_for_what_waits_for_it_too,
     test_a_killed_leader_is_replaced_and_no_acknowledged_record_is_lost,
     test_a_leader_moves_also_to_a_broker_without_a_replica,
     test_a_paused_broker_answers_nobody_and_goes_on_where_it_was,
+    test_a_paused_broker_stays_so_while_partitions_of_others_come_and_go,
     test_a_producer_that_repeats_gets_over_an_error,
     test_a_slow_disk_holds_acknowledgements_up,
     test_a_stopped_broker_hands_its_leaders_over_and_comes_back_on_its_port,
@@ -36,6 +43,7 @@ from tests.unit.testing.test_kafka_cluster_faults import (  # noqa: F401 - what 
 from tests.unit.testing.user_clients import consume, produce
 
 _SESSION_TIMEOUT_MS = 4_000
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +147,46 @@ def test_an_end_of_the_orders_ends_no_process(made: Callable[..., KafkaCluster])
         with pytest.raises(NodeError, match="has ended"):
             running.slow_disk(1, 0.1)
         assert produce(running.bootstrap_servers, topic, b"one")[0][0] is None
+
+
+_KILLED = """
+from barnabas.testing import KafkaCluster
+cluster = KafkaCluster(processes=True, session_timeout_ms=4_000, directory={directory!r}).start()
+cluster.pause(1)
+print(*cluster.process_ids.values(), flush=True)
+input()
+"""
+
+
+def test_a_test_that_is_killed_leaves_no_process_though_one_is_paused(tmp_path: Path) -> None:
+    program = _KILLED.format(directory=str(tmp_path / "data"))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=_ENVIRONMENT
+    ) as test:
+        assert test.stdout is not None
+        processes = [int(word) for word in test.stdout.readline().split()]
+        test.kill()
+    try:
+        assert len(processes) == 2
+        wait_until(lambda: not any(map(is_running, processes)), "the processes have ended", 120.0)
+    finally:
+        for process_id in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process_id, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("arguments", [["broker", "server.properties"], ["coordinator", "--data", "data"]])
+def test_orders_from_nobody_are_refused_in_a_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "server.properties").write_text("broker.id=1\nzookeeper.connect=127.0.0.1:1\nlog.dirs=logs\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "barnabas.cli", *arguments, "--faults", "99"],
+        cwd=tmp_path,
+        env=_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode in {1, 2}
+    assert "nothing is to be had by 99" in done.stderr
+    assert "Traceback" not in done.stderr

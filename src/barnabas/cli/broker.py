@@ -87,7 +87,11 @@ def command(
         sys.exit(run(lambda host: _serve(host, config, as_json, says_progress, stop_with_parent), name=name))
     from barnabas.testing.real_process_faults import ProcessFaults
 
-    faults = ProcessFaults(faults_from)
+    try:
+        faults = ProcessFaults(faults_from)
+    except OSError as error:
+        _say_error(error, as_json)
+        sys.exit(1)
     sys.exit(faults.run(lambda host: _serve(host, config, as_json, says_progress, stop_with_parent, faults), name))
 
 

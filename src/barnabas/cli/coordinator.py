@@ -116,7 +116,10 @@ def command(
         sys.exit(run(lambda host: _serve(host, config, files, as_json, stop_with_parent), name="coordinator"))
     from barnabas.testing.real_process_faults import ProcessFaults
 
-    faults = ProcessFaults(faults_from)
+    try:
+        faults = ProcessFaults(faults_from)
+    except OSError as error:
+        raise click.UsageError(str(error)) from error
     sys.exit(faults.run(lambda host: _serve(host, config, files, as_json, stop_with_parent, faults), "coordinator"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -144,7 +144,7 @@ class NodeCluster:
             member.kept_port = None
         member.node = self._broker_node(broker_id, member.port)
         self._await(member)
-        self._apply_cuts()
+        self._apply_cuts([broker_id])
 
     def pause(self, place: Place) -> None:
         self._node(place).pause()
@@ -178,28 +178,35 @@ class NodeCluster:
     # Several.
 
     def partition(self, places: tuple[Place, ...], others: tuple[Place, ...]) -> None:
-        """Nothing passes between each of these and each of the others."""
-        self._cuts |= {frozenset((place, other)) for place in places for other in others if place != other}
-        self._apply_cuts()
+        """Nothing passes between each of these and each of the others. Raises NodeError where one of them is paused."""
+        cuts = {frozenset((place, other)) for place in places for other in others if place != other}
+        cut = frozenset().union(*cuts)
+        for place, node in self._nodes().items():
+            if place in cut and node.is_running and node.is_paused:
+                raise NodeError(f"{node.name} is paused: resume it first")
+        self._cuts |= cuts
+        self._apply_cuts(cut)
 
     def heal(self) -> None:
         """Ends all partitions."""
         self._cuts.clear()
         for node in self._nodes().values():
-            if node.is_running:
-                was_paused = node.is_paused
-                node.resume()
+            if node.is_paused:
+                node.tell(node.links.heal)
+            elif node.is_running:
                 node.call(node.links.heal)
-                if was_paused:
-                    node.pause()
 
-    def _apply_cuts(self) -> None:
+    def _apply_cuts(self, places: Iterable[Place]) -> None:
+        nodes = self._nodes()
+        for place in places:
+            if (cut := self._ports_cut(place)) and nodes[place].is_running:
+                nodes[place].call(nodes[place].links.cut, cut)
+
+    def _ports_cut(self, place: Place) -> list[int]:
+        """Of those from which a place is cut off."""
         ports: dict[Place, int] = {broker_id: member.port for broker_id, member in self._members.items()}
         ports[COORDINATOR] = self._coordinator_port
-        for place, node in self._nodes().items():
-            cut = [ports[other] for other in ports if frozenset((place, other)) in self._cuts]
-            if cut and node.is_running:
-                node.call(node.links.cut, cut)
+        return [port for other, port in ports.items() if frozenset((place, other)) in self._cuts]
 
     # Requests.
 
@@ -247,11 +254,13 @@ class NodeCluster:
     def _broker_node(self, broker_id: int, port: int) -> Node:
         plan = self._plan
         text = properties_text(plan.properties(broker_id, f"{plan.host}:{self._coordinator_port}", port))
+        # Without the coordinator it could not start.
+        cut = [each for each in self._ports_cut(broker_id) if each != self._coordinator_port]
 
         async def serve(host: Host, serves: Callable[[object], None]) -> None:
             await broker_main(text, handler=self._log_handler, on_started=serves)(host)
 
-        return Node(f"broker-{broker_id}", serve, durable=self._durable)
+        return Node(f"broker-{broker_id}", serve, durable=self._durable, ports_cut=cut)
 
     def _await(self, member: _Member) -> None:
         node = member.node

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterable
 from typing import Any, Final
 
 from barnabas.kernel.host import Host
@@ -17,6 +18,7 @@ from barnabas.testing.real_connections import ConnectionTable
 from barnabas.testing.real_control import Control
 from barnabas.testing.real_disk import check_slowness
 from barnabas.testing.real_node import Node, NodeError, turn
+from barnabas.testing.real_ports import KeptPort
 from barnabas.testing.request_faults import RequestFault
 from barnabas.wire.api_keys import ApiKey
 
@@ -43,6 +45,8 @@ class ProcessCluster:
         self._cuts: set[frozenset[Place]] = set()
         self._ended: dict[str, str] = {}
         """Why processes have ended by themselves, by their names."""
+        self._kept_ports: dict[int, KeptPort] = {}
+        """Of brokers that are down."""
 
     def start(self) -> None:
         """Returns when every broker serves, and groups can form. Raises NodeError."""
@@ -82,6 +86,8 @@ class ProcessCluster:
         finally:
             for control in self._controls.values():
                 control.close()
+            while self._kept_ports:
+                self._kept_ports.popitem()[1].close()
             if self._table is not None:
                 self._operator.call(self._operator.links.share, None, _OPERATOR)
                 self._table.close()
@@ -117,11 +123,13 @@ class ProcessCluster:
         self._check_running(broker_id)
         self.resume(broker_id)
         self._operator.run(self._running().stop_broker(broker_id), _STOP_SECONDS_MAX)
+        self._operator.call(self._is_gone, broker_id)
 
     def kill_broker(self, broker_id: int) -> None:
         """kill -9."""
         self._check_running(broker_id)
         self._operator.run(self._running().kill_broker(broker_id), _STOP_SECONDS_MAX)
+        self._operator.call(self._is_gone, broker_id)
         self._paused.discard(broker_id)
 
     def start_broker(self, broker_id: int) -> None:
@@ -129,8 +137,16 @@ class ProcessCluster:
             raise NodeError(f"broker-{broker_id} runs already")
         self._paused.discard(broker_id)
         self._ended.pop(_name(broker_id), None)
-        self._start(self._running().start_broker(broker_id))
-        self._apply_cuts()
+        kept_port = self._kept_ports.pop(broker_id, None)
+        if kept_port is not None:
+            kept_port.close()
+        try:
+            self._start(self._running().start_broker(broker_id))
+        except NodeError:
+            if not self.is_running(broker_id):
+                self._operator.call(self._is_gone, broker_id)
+            raise
+        self._apply_cuts([broker_id])
 
     def pause(self, place: Place) -> None:
         """SIGSTOP; returns when the process stands: on a busy machine it runs on for milliseconds."""
@@ -170,20 +186,23 @@ class ProcessCluster:
     # Several.
 
     def partition(self, places: tuple[Place, ...], others: tuple[Place, ...]) -> None:
-        """Nothing passes between each of these and each of the others."""
-        self._cuts |= {frozenset((place, other)) for place in places for other in others if place != other}
-        self._apply_cuts()
+        """Nothing passes between each of these and each of the others. Raises NodeError where one of them is paused."""
+        cuts = {frozenset((place, other)) for place in places for other in others if place != other}
+        cut = frozenset().union(*cuts)
+        running = cut.intersection(self._places_running())
+        for place in running & self._paused:
+            raise NodeError(f"{_name(place)} is paused: resume it first")
+        self._cuts |= cuts
+        self._apply_cuts(running)
 
     def heal(self) -> None:
         """Ends all partitions."""
         self._cuts.clear()
         for place in self._places_running():
-            was_paused = place in self._paused
-            if was_paused:
-                self.resume(place)
-            self._ask(place, "heal")
-            if was_paused:
-                self.pause(place)
+            if place in self._paused:
+                self._controls[_name(place)].tell("heal")
+            else:
+                self._ask(place, "heal")
 
     # Requests.
 
@@ -238,19 +257,39 @@ class ProcessCluster:
 
     def _faults_for(self, name: str) -> tuple[list[str], list[int]]:
         """What a process is given that is to have faults by order; called before each of its starts."""
-        owner = self._plan.brokers + 1 if name == COORDINATOR else int(name.rpartition("-")[2])
         if name in self._controls:
             self._controls[name].close()
-        if self._table is not None:
-            self._table.forget(owner)
-        path = os.path.abspath(self._connections_path)
-        greeting = {"connections": path, "owners": self._plan.brokers + 2, "owner": owner}
+        place = _place(name)
+        self._forget(place)
+        greeting = {
+            "connections": os.path.abspath(self._connections_path),
+            "owners": self._plan.brokers + 2,
+            "owner": self._owner(place),
+            # From the coordinator later: without that it could not start.
+            "cut": [port for other, port in self._ports_cut(place).items() if other != COORDINATOR],
+        }
         control = self._controls[name] = Control(name, greeting)
         return ["--faults", str(control.descriptor)], [control.descriptor]
+
+    def _owner(self, place: Place) -> int:
+        return self._plan.brokers + 1 if isinstance(place, str) else place
+
+    def _forget(self, place: Place) -> None:
+        """Its process is gone, and others may have the ports that its connections had."""
+        if self._table is not None:
+            self._table.forget(self._owner(place))
+
+    def _is_gone(self, broker_id: int) -> None:
+        self._forget(broker_id)
+        host, _, port = self._addresses[broker_id - 1].rpartition(":")
+        with contextlib.suppress(OSError):  # somebody has it already
+            self._kept_ports[broker_id] = KeptPort(host, int(port))
 
     def _hear(self, event: SupervisorEvent) -> None:
         if isinstance(event, ProcessEnded):
             self._ended[event.name] = event.reason or f"exit status {event.status}"
+            if isinstance(place := _place(event.name), int) and self._addresses:
+                self._is_gone(place)
 
     def _control(self, place: Place) -> Control:
         name = _name(place)
@@ -270,17 +309,22 @@ class ProcessCluster:
         if name != COORDINATOR:
             control.ask("clear")
 
-    def _apply_cuts(self) -> None:
+    def _apply_cuts(self, places: Iterable[Place]) -> None:
+        for place in places:
+            if cut := self._ports_cut(place):
+                self._ask(place, "cut", ports=[*cut.values()])
+
+    def _ports_cut(self, place: Place) -> dict[Place, int]:
+        """Of those from which a place is cut off."""
+        if not self._cuts:
+            return {}
         addresses: dict[Place, str] = dict(zip(self._plan.broker_ids, self._addresses, strict=True))
         addresses[COORDINATOR] = self._running().description()["coordinator"]["address"]
-        for place in self._places_running():
-            cut = [
-                int(address.rpartition(":")[2])
-                for other, address in addresses.items()
-                if frozenset((place, other)) in self._cuts
-            ]
-            if cut:
-                self._ask(place, "cut", ports=cut)
+        return {
+            other: int(address.rpartition(":")[2])
+            for other, address in addresses.items()
+            if frozenset((place, other)) in self._cuts
+        }
 
     def _resume_all(self, supervisor: Supervisor) -> None:
         for place in self._paused:
@@ -297,8 +341,15 @@ async def _until_stands(process_id: int) -> None:
 def _stands(process_id: int) -> bool:
     """Looks only: neither the stop nor an exit is taken from who waits for it."""
     looked = os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT
-    return os.waitid(os.P_PID, process_id, looked) is not None
+    try:
+        return os.waitid(os.P_PID, process_id, looked) is not None
+    except ChildProcessError:  # its exit was taken already
+        return True
 
 
 def _name(place: Place) -> str:
     return COORDINATOR if isinstance(place, str) else f"broker-{place}"
+
+
+def _place(name: str) -> Place:
+    return COORDINATOR if name == COORDINATOR else int(name.rpartition("-")[2])

@@ -38,10 +38,8 @@ class Control:
 
     def ask(self, order: str, **arguments: Any) -> Any:
         """Has the process do something, and returns what it answers. Raises NodeError."""
-        self._number += 1
-        asked = {"number": self._number, "order": order, "arguments": arguments}
         try:
-            self._own.sendall(json.dumps(asked).encode() + b"\n")
+            self._send(order, arguments)
             # One that was given up may still be answered.
             while (answer := json.loads(self._line()))["number"] != self._number:
                 pass
@@ -53,11 +51,23 @@ class Control:
             raise NodeError(f"{self._name}: {answer['error']}")
         return answer["answer"]
 
+    def tell(self, order: str, **arguments: Any) -> None:
+        """Has the process do something, as soon as it runs, and does not wait for that. Raises NodeError."""
+        try:
+            self._send(order, arguments)
+        except OSError as error:
+            raise NodeError(f"{self._name} has ended: {error}") from error
+
     def close(self) -> None:
         self._own.close()
         self._theirs.close()
 
     # Inside.
+
+    def _send(self, order: str, arguments: dict[str, Any]) -> None:
+        self._number += 1
+        asked = {"number": self._number, "order": order, "arguments": arguments}
+        self._own.sendall(json.dumps(asked).encode() + b"\n")
 
     def _line(self) -> bytes:
         while b"\n" not in self._rest:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -37,16 +36,22 @@ class NodeFiles:
         self._lock = threading.Lock()
         self._open: set[int] = set()
         self._seconds = 0.0
+        self._waiting = threading.Event()
+        """Set for the calls that wait when there is something else to wait for."""
         self._is_cut = False
 
     def slow_down(self, seconds: float) -> None:
-        """Has each call that writes, syncs, or reads what may not be cached take so much longer; 0 ends it."""
+        """Has each call that writes, syncs, or reads what may not be cached take so much longer; 0 ends it. Calls that
+        wait go on. On any thread.
+        """
         check_slowness(seconds)
         self._seconds = seconds
+        self._let_go_on()
 
     def cut_off(self) -> None:
         """No call reaches a file from now on; calls that are under way end."""
         self._is_cut = True
+        self._let_go_on()
 
     def close_all(self) -> None:
         """After `cut_off`, when no thread of the node is in a call any more: closes what the node had open."""
@@ -172,9 +177,15 @@ class NodeFiles:
             sync(what)
 
     def _wait(self) -> None:
+        waiting = self._waiting
         if self._seconds:
-            time.sleep(self._seconds)
+            waiting.wait(self._seconds)
         self._check()
+
+    def _let_go_on(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, threading.Event()
+        waiting.set()
 
     def _check(self) -> None:
         if self._is_cut:

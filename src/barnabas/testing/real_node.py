@@ -14,7 +14,7 @@ import os
 import random
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -58,7 +58,8 @@ class NodeHost(Host):
 class Node:
     """One run of `main(host, serves)` in a thread of its own, begun at once. Its methods are for other threads."""
 
-    def __init__(self, name: str, main: Main, *, durable: bool = False) -> None:
+    def __init__(self, name: str, main: Main, *, durable: bool = False, ports_cut: Sequence[int] = ()) -> None:
+        """Nothing passes between it and listeners on `ports_cut`, from its start on."""
         self.name = name
         self.files = NodeFiles(durable=durable)
         self.links = NodeLinks()
@@ -67,6 +68,7 @@ class Node:
         self.error: BaseException | None = None
         """Why it ended by itself."""
         self._main = main
+        self._ports_cut = ports_cut
         self._loop = linked_loop(self.links)
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
@@ -131,6 +133,13 @@ class Node:
                 raise NodeError(f"{self.name} did not do that within {seconds_max:g} s") from None
             raise
 
+    def tell(self, function: Callable[[], object]) -> None:
+        """Calls a function on the node's loop, without waiting for it: where the node is paused, as soon as it goes on,
+        ahead of everything else.
+        """
+        with contextlib.suppress(RuntimeError):  # it is down
+            self._loop.call_soon_threadsafe(function)
+
     def pause(self) -> None:
         """Stops its loop where it is, as SIGSTOP stops a process; what the system does for its sockets goes on."""
         if not self.is_running:
@@ -167,6 +176,7 @@ class Node:
     def kill(self) -> None:
         """Ends it as kill -9 ends a process: at once, without a word to it. Returns when nothing of it is left."""
         self._is_killed = True
+        self.files.slow_down(0)  # a turn that waits for its disk would have to end first
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._die)
         self._goes_on.set()
@@ -190,7 +200,7 @@ class Node:
             spawn=RealSpawn(loop),
         )
         try:
-            self._task = loop.create_task(self._main(host, self._serves), name=self.name)
+            self._task = loop.create_task(self._begin(host), name=self.name)
             self._task.add_done_callback(lambda _: loop.stop())
             loop.run_forever()
             if self._is_killed:
@@ -201,6 +211,10 @@ class Node:
             loop.close()
             if not self.started.done():
                 self.started.set_exception(self.error or NodeError("it was stopped before"))
+
+    async def _begin(self, host: NodeHost) -> None:
+        self.links.cut(self._ports_cut)
+        await self._main(host, self._serves)
 
     def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What nobody has caught is shown, unless it is what dead code says last."""

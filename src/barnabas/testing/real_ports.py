@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import tempfile
+import weakref
 
 
 class KeptPort:
@@ -21,11 +24,18 @@ class KeptPort:
 
 
 class OwnDirectory:
-    """An empty directory, which is removed with all that is in it by `remove`."""
+    """An empty directory, which is removed with all that is in it by `remove`, or else with this object; not by a child
+    that this process has forked, whose objects are copies.
+    """
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True)
-        self.path = self._directory.name
+        self.path = tempfile.mkdtemp(prefix="barnabas-")
+        self._remove = weakref.finalize(self, _remove, self.path, os.getpid())
 
     def remove(self) -> None:
-        self._directory.cleanup()
+        self._remove()
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)

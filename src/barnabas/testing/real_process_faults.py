@@ -6,11 +6,16 @@ of a cluster in the test's own process; what is to happen it is told by the test
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import dataclasses
 import json
+import signal
 import socket
+import sys
+import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.kernel.real_host import RealHost, run
 from barnabas.testing.real_connections import ConnectionTable
@@ -28,6 +33,10 @@ if TYPE_CHECKING:
     from barnabas.server.broker import Broker
 
 Result = TypeVar("Result")
+_AT_ONCE: Final = frozenset({"slow down"})
+"""Orders that do not wait for a turn of the loop, which may be waiting for its disk."""
+_SIGNAL_AT_END_OF_PARENT: Final = 1
+"""PR_SET_PDEATHSIG of prctl(2): Python has no call."""
 
 
 class ProcessFaults:
@@ -35,14 +44,20 @@ class ProcessFaults:
 
     def __init__(self, descriptor: int) -> None:
         """Raises OSError where `descriptor` is not the end of a pair of sockets that a test has made."""
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.set_inheritable(False)
         self._rest = b""
-        greeting = json.loads(self._greeting())
-        self._table = ConnectionTable(greeting["connections"], greeting["owners"])
+        try:
+            self._socket = socket.socket(fileno=descriptor)
+            self._socket.set_inheritable(False)
+            greeting = json.loads(self._greeting())
+            self._table = ConnectionTable(greeting["connections"], greeting["owners"])
+            owner, self._ports_cut = greeting["owner"], greeting["cut"]
+        except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+            raise OSError(f"--faults is for tests of barnabas.testing: nothing is to be had by {descriptor}") from error
+        _go_on_when_parent_ends()
         self._files = NodeFiles(durable=True)
         self._links = NodeLinks()
-        self._links.share(self._table, greeting["owner"])
+        self._links.share(self._table, owner)
+        self._saying = threading.Lock()
         self._orders: dict[str, Callable[..., Any]] = {
             "cut": self._links.cut,
             "heal": self._links.heal,
@@ -53,6 +68,7 @@ class ProcessFaults:
         """As `real_host.run`."""
 
         async def on_host(host: RealHost) -> Result:
+            self._links.cut(self._ports_cut)
             return await main(dataclasses.replace(host, files=self._files))
 
         return run(on_host, name=name, loop_factory=lambda: linked_loop(self._links))
@@ -95,20 +111,23 @@ class ProcessFaults:
         return line
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        descriptor = self._socket.fileno()
+        def listen() -> None:
+            with contextlib.suppress(OSError, RuntimeError):  # nobody is there, or the loop has ended
+                while data := self._socket.recv(READ_BYTES):
+                    *lines, self._rest = (self._rest + data).split(b"\n")
+                    for asked in map(json.loads, lines):
+                        if asked["order"] in _AT_ONCE:
+                            self._carry_out(asked)
+                        else:
+                            loop.call_soon_threadsafe(self._carry_out, asked)
 
-        def read() -> None:
-            try:
-                data = self._socket.recv(READ_BYTES)
-            except OSError:
-                data = b""
-            if not data:  # the test is gone, and the process ends by itself (`--stop-with-parent`)
-                loop.remove_reader(descriptor)
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                self._socket.sendall(self._answer(json.loads(line)))
+        # When the test is gone the process ends by itself (`--stop-with-parent`).
+        threading.Thread(target=listen, name="faults", daemon=True).start()
 
-        loop.add_reader(descriptor, read)
+    def _carry_out(self, asked: dict[str, Any]) -> None:
+        answer = self._answer(asked)
+        with self._saying, contextlib.suppress(OSError):
+            self._socket.sendall(answer)
 
     def _answer(self, asked: dict[str, Any]) -> bytes:
         said: dict[str, Any] = {"number": asked["number"]}
@@ -121,3 +140,9 @@ class ProcessFaults:
 
 def _fault(api_key: int, error: int | None, **others: Any) -> RequestFault:
     return RequestFault(ApiKey(api_key), error=None if error is None else error_named(error), **others)
+
+
+def _go_on_when_parent_ends() -> None:
+    """Who is paused when the test is killed goes on then, and hears that it is to stop. Only Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_END_OF_PARENT, signal.SIGCONT)

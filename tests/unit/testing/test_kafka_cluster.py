@@ -7,6 +7,8 @@ import contextlib
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -95,6 +97,31 @@ def test_a_child_that_a_test_has_forked_keeps_no_port_no_connection_and_no_lock(
                 cluster.start_broker(1)
                 cluster.restart(1)
         assert consume(cluster.bootstrap_servers, topic, 1) == [b"one"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_directory_goes_with_the_process_that_has_made_it_and_not_with_a_child(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from barnabas.testing.real_ports import OwnDirectory
+directory = OwnDirectory()
+print(directory.path, flush=True)
+for ends in (True, False):
+    if os.fork() == 0:
+        if ends:
+            directory.remove()
+        sys.exit()
+    os.wait()
+    print(os.path.isdir(directory.path), flush=True)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    path, *there = done.stdout.splitlines()
+    assert Path(path).parent == tmp_path
+    assert there == ["True", "True"]
+    assert not Path(path).exists()
 
 
 def test_records_and_groups_through_confluent_kafka() -> None:

@@ -96,11 +96,32 @@ def test_a_paused_broker_answers_nobody_and_goes_on_where_it_was(cluster: KafkaC
     assert reports == [None]
 
 
+def test_a_paused_broker_stays_so_while_partitions_of_others_come_and_go(cluster: KafkaCluster) -> None:
+    topic = cluster.create_topic(replication_factor=1)
+    paused = cluster.leader(topic)
+    one, other = (broker for broker in cluster.broker_ids if broker != paused)
+    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce(topic, b"before")
+    assert producer.flush(30) == 0
+    cluster.partition(paused, one)
+    cluster.pause(paused)
+    producer.produce(topic, b"meanwhile")
+    with pytest.raises(NodeError, match="is paused: resume it first"):
+        cluster.partition(paused, other)
+    cluster.partition(one, other)
+    cluster.heal()
+    assert producer.flush(0.5) == 1
+    cluster.resume(paused)
+    assert producer.flush(30) == 0
+    assert cluster.create_topic(replication_factor=3), "all reach each other"
+
+
 def test_a_stopped_broker_hands_its_leaders_over_and_comes_back_on_its_port(cluster: KafkaCluster) -> None:
     topic, servers = cluster.create_topic(), cluster.bootstrap_servers
     leader = cluster.leader(topic)
     cluster.stop_broker(leader)
-    assert cluster.leader(topic) not in {-1, leader}
+    # The broker that is asked may be told of it a moment later.
+    assert cluster.wait_for_leader(topic, other_than=leader) not in {-1, leader}
     cluster.start_broker(leader)
     assert cluster.bootstrap_servers == servers
     cluster.move_leader(topic, to=leader)
@@ -264,6 +285,19 @@ def test_a_slow_disk_holds_acknowledgements_up(made: Made) -> None:
         with pytest.raises(ValueError, match="0 to 60 s"):
             cluster.slow_disk(1, 61)
         cluster.slow_disk(1, 0)
+
+
+def test_a_disk_that_is_fast_again_is_so_for_what_waits_for_it_too(made: Made) -> None:
+    with made() as cluster:
+        topic = cluster.create_topic()
+        producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": 0})
+        producer.produce(topic, b"first")
+        assert producer.flush(30) == 0
+        cluster.slow_disk(1, 60)
+        producer.produce(topic, b"slow")
+        assert producer.flush(0.5) == 1
+        cluster.slow_disk(1, 0)
+        assert producer.flush(30) == 0
 
 
 def test_requests_without_faults_take_the_fast_path_again(cluster: KafkaCluster) -> None:
