@@ -12,7 +12,7 @@ from barnabas.tls.errors import TlsConfigError
 PEM_BYTES_MAX: Final = 16 * 1024 * 1024
 """More than all public authorities of the world take."""
 _LINE: Final = 64
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_MARK: Final = re.compile(r"(?=(-----(BEGIN|END) ([A-Z0-9 ]+)-----))")
 _CERTIFICATES: Final = ("CERTIFICATE", "X509 CERTIFICATE", "TRUSTED CERTIFICATE")
 
 
@@ -53,8 +53,27 @@ class PemBlock:
 
 
 def blocks(text: str) -> list[PemBlock]:
-    """All blocks, in their order."""
-    return [PemBlock(match[1], match[2]) for match in _BLOCK.finditer(text)]
+    """All blocks, in their order: from a BEGIN to the next END of the same label, whatever stands between."""
+    # In one pass: a search for the END of each BEGIN would take minutes for a megabyte of them.
+    marks = list(_MARK.finditer(text))
+    ends: dict[str, tuple[re.Match[str], ...]] = {}
+    """The next two of each label: the first may share its dashes with the BEGIN before it."""
+    pairs: list[tuple[re.Match[str], re.Match[str]]] = []
+    for mark in reversed(marks):
+        following = ends.get(mark[3], ())
+        if mark[2] == "END":
+            ends[mark[3]] = (mark, *following[:1])
+            continue
+        end = next((end for end in following if end.start() >= mark.end(1)), None)
+        if end is not None:
+            pairs.append((mark, end))
+    found: list[PemBlock] = []
+    position = 0
+    for begin, end in reversed(pairs):
+        if begin.start() >= position:
+            found.append(PemBlock(begin[3], text[begin.end(1) : end.start()]))
+            position = end.end(1)
+    return found
 
 
 def certificate(der: bytes) -> PemBlock:
