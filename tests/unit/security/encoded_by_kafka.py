@@ -1,0 +1,88 @@
+"""Passwords as Apache Kafka 3.9.1 (`EncryptingPasswordEncoder`) has encoded them, by each cipher."""
+
+from typing import Final
+
+SECRET: Final = "gehäim 😀"
+PASSWORD: Final = "pässwörd 😀"
+ENCODED: Final = [
+    (
+        "initializationVector:eyW9Bzs35XRZheqKtxC6sQ==,keyLength:128,salt:UimT00Q9hk04tvWLrqLgQIV/TzgSLnDS3bv"
+        "HVyq1buidYJviNJHba9WML8dFGKH6F3FDTeyHsAS2QE8DA70llIdFAxiqkV4S1nkd2v6nocQrTzjHsmx17LF8UtMQPEmG5Tv0zDa"
+        "OZBxEQP7mJxr4oNLbMO8S9y1dEB2js80LMjrOatOZyPc4XipNj0wkJDkxw6ykQQ+8FUGKs3EgBbbWIWwrEfoLWajg5/epOTHbOuk"
+        "Br1imM9W0FIIPt8RYT55aUIljgsbq/oZZIFoCRku/EvuHjTXmxlJTN3bsBJr4NXCANnyw9dXnVRVXroB2nJRlDHlo4bGi1YBMBgq"
+        "uE5uD1Q==,keyFactoryAlgorithm:PBKDF2WithHmacSHA512,cipherAlgorithm:AES/CBC/PKCS5Padding,iterations:1"
+        "024,passwordLength:11,encryptedPassword:wZ+6ZB8YBjJImG48XlJThQ=="
+    ),
+    (
+        "initializationVector:eq0zpD292px91izRYcbVSw==,keyLength:256,salt:Yntc3f1gTJCukDx+hERzXfUuPzDGbB8T6Z3"
+        "R8q8tUfxBfN5CDtD0/U8mdnVpSnnvi2JdU+/4EnUP9NLPCEc5PHeW5scvOOgI10ypAHtxfT+NDu2AITJDVd6K/XPA8YRJH4W/Dlp"
+        "DKQ/khFmrq0tQYFOmPoc08A1E/c6wStuvvd+2SeYgNvTpcAJ4fngJf7frQuEWPXK55KGRllE+pK2QDQg3tQHTRm3Y1HXQtVwa1TH"
+        "YQjF1A4PQWDQtpkzupIEb6Yh91Jsj+aS8Lk3H4Ku/Q5dxGOOHAxVJ13uZsIestZldfEOWDmQBNdq6Tfz2M04hJXL3r+UvGAucrDH"
+        "9UttSYg==,keyFactoryAlgorithm:PBKDF2WithHmacSHA1,cipherAlgorithm:AES/CBC/PKCS5Padding,iterations:102"
+        "4,passwordLength:11,encryptedPassword:i9kgkLa68N6rw3KfqRAZTw=="
+    ),
+    (
+        "initializationVector:x1qHanbhu+T0LAZIT3YY8A==,keyLength:192,salt:SoU5yhefqXsr3w+xKwc4Fwqigwg3TKwqDPr"
+        "aj/J3cU0jSy6QvwhMqg1K+cBSVV/znUcfLNYTdrj+j4snqoA6Mb7ZcyySRMdiyf6MGbY4KZ0Uw3hss0YYauGGRhgjvDSaTF8xe1b"
+        "2Oy8uOwcyNxf4Y+ruZZe6VdJWRyxVkRhprG+vL7vYWabaZhPbM/eve/52f6jmUuiBNK8R43eBet6ElYFny0vzezu2IGmbQ+E72d2"
+        "zfA54PO1bgNG6VcSVlzizmlXpnhmliThHGWnE2owuMF16hLcP9CRJBYuS7z2co2yZXcgFVgXEvF8MDTw+0Cc7BMNrvtCphB09hbn"
+        "WH7sFaA==,keyFactoryAlgorithm:PBKDF2WithHmacSHA256,cipherAlgorithm:AES/CFB/PKCS5Padding,iterations:1"
+        "024,passwordLength:11,encryptedPassword:HecfCF7KYIFj7M83Z+hVvQ=="
+    ),
+    (
+        "initializationVector:TLHH4hoH0Nr9qjAglR6CtQ==,keyLength:128,salt:oOkvlqcDkE5Hiih2Y0yqBz/GcYfOQqH3Shh"
+        "6GD3ovA+f57CPUwZ1EsMAw+zfMiqb8J1ne95bhovzmsveBUKL/ISvi4C5tE3HVSA5P/Cn+PrcMqIIaUXwihgys3MPZfYxh7PMoBt"
+        "GRRa9wIq4KhLe5+5F/pne7WKkbe1h7X2RM/xIUey+5G19g0KSaoHOK4ZmK5xDj4nbIiwVbcCwwAQEqmphyXM33RiUYh47+pl7hPc"
+        "eboWoS8YwM733spvF2L2uSii0wz+bfDABTQgwkUZnxxFytadsbiZkNK61llH64oVaeIFHqEYOU6YG7Kz+2z0bksGrVew4P9+sROY"
+        "mAkEwgQ==,keyFactoryAlgorithm:PBKDF2WithHmacSHA512,cipherAlgorithm:AES/CFB/NoPadding,iterations:1024"
+        ",passwordLength:11,encryptedPassword:HrwJFK2RJj7iMLOH+Ny5"
+    ),
+    (
+        "initializationVector:74ek2q7kaDg0JDP5HSnK7g==,keyLength:128,salt:sCSRzNsZNecPwShsNCyxboqDY3wUOKLBruh"
+        "XnkHJ0HPbHeAm2rHs366GP/T3Izq5CdzoEF+noOM44WK7VHdl1qBAmQl2UU1p6PorBgmkTikynSPndr8+VXfdSOAQ2CcVRWF0IP0"
+        "R5H3FIdFyBdD90hmg9Ha1eiSLp6Z10v/A+dwikRC+Uh9lu8ffI5TE42A21uf4rTRFekhlkRVUgemenKgJK04Rec6Grvvd1KXZIFz"
+        "3YWepRxYEGqjWfj0wSe9Xt6grhD8VT2eB/K2N6lz6OZPhTy0lSOvNXNGcYMLhjcQDK4Uo+9iJou8eC9JYbgokRniiDSIkFuJfydM"
+        "ZQGlEYQ==,keyFactoryAlgorithm:PBKDF2WithHmacSHA1,cipherAlgorithm:AES/OFB/PKCS5Padding,iterations:102"
+        "4,passwordLength:11,encryptedPassword:rYdgXVKzvlJYPCKXkkTy6A=="
+    ),
+    (
+        "initializationVector:TuTAAdSTi3+gC/v0K8y/kA==,keyLength:128,salt:KZaLm5KfRuVsVnElovTu3Es7ujofxZ7lwrD"
+        "70TK1zB8WsImKhF3zvHNo9XVSxbIygpAVOStIVVc2CjTTc+ns2J+TKNBdNjwDXQWBhSrbgtiPdL6fPdoTjsQpzT9gmd3EYTjzt7S"
+        "8r6HstB4S90iqAu84pkX1P2rN4FsN5LXhzOxH25mbSH0LCjZkvIzgmbBjhyD+NAOKZg+0XD6K+XCi+fGk7MFSkP1wtnDNUkdHhuc"
+        "Snd0jOmZ7TdI0qawU7pqOvRsfg6PDwlAWLyU8XUVetI8A49xc2a8GP9J9j/hoWa1r0Qj02wbcAjPRDksb8sY0NL+niS0BpxRzGg9"
+        "vSPtyZw==,keyFactoryAlgorithm:PBKDF2WithHmacSHA256,cipherAlgorithm:AES/OFB/NoPadding,iterations:1024"
+        ",passwordLength:11,encryptedPassword:crta7otIHAJvdp/80cyI"
+    ),
+    (
+        "initializationVector:NV6QshAq889E+5PCQbXlxw==,keyLength:256,salt:1XfmEH2Gf/9Yisz6ozFjqYbW+yed9eRLmHW"
+        "OkdZpPUG/oEjwzFZe/6LQFAkdnyC3zLPLKxUDtzCdbTvKRaPIL5Jm+aAzjm1j6L13b/LFbKbfbDjLBvJWoxjMwQyv/LmAS6qzJFL"
+        "moWuB5qXnpphurF//LjwNKIySUjbYbZfn2dT6qSbP0WLhnrTUWOTSeVbhrwsgOgmT4hp9YmUH2pH0iLOMzu46enNsuDxdldVNE9P"
+        "ojRErW4fLb7jxOCT0/+3jhgPW9PUFHi1qEiTKQI7/pw/jqgbCjqK696b71oJjazxasJCAhpuLE0y4Se8jM0IK+DAVYZISoh04KDg"
+        "Qdkv/fg==,keyFactoryAlgorithm:PBKDF2WithHmacSHA512,cipherAlgorithm:AES/CTR/NoPadding,iterations:1024"
+        ",passwordLength:11,encryptedPassword:qMAxu0nI9BKn4axk1YBK"
+    ),
+    (
+        "initializationVector:Vk3tICuHefzVtAnA,keyLength:128,salt:+6591ChtaG7dFH2eXaL5kt3GbdOcYutakIK8wW8DYP3"
+        "hHwtz0jcS3hzuTGESXGLKXZBnE4ZvV3eDCv3g5M3E1Pue0xtorzQlcL0qIt8/6j2MNG4utPIerWrucvJTAgGhwckyKftYROnFWGc"
+        "FMKdp5sanhW3hTeaZ4hwym8+uCFpbJ8mubTkDdxbPHeQot8dC8s1dQz2diT6IpwwkYAlC9+fKODj/2ktilgE6aJyYRWnAHQrC547"
+        "U3/8v4mW3o5vkY0tm93mWXvnOPsZT3+0kJ7QHO0hAf7UXYbXpIe/mEOT5yAEB2W4cOYF23k2dNmiDolSaPttD0ew/8af8y9vydg="
+        "=,keyFactoryAlgorithm:PBKDF2WithHmacSHA1,cipherAlgorithm:AES/GCM/NoPadding,authenticationTagLength:1"
+        "28,iterations:1024,passwordLength:11,encryptedPassword:ZeR7TjZeCtXC73ywtcYzHpqoMNZP7/RPH9dtvKyqtQ=="
+    ),
+    (
+        "initializationVector:NRpHucWCMqA=,keyLength:64,salt:Iiz8nj0JzP3iG2vqRar5hmPUKWJx4zkKXu0kwZZbVSq1kD1s"
+        "8xHDgDhE1YrUtiEZs3hKUJACgNGkOZiCc6I5zReM4q8gBamVInYJhKO9bM4dN5+8ISLcHU4nSIImF7Epk+PO8dmnNesqL2qseI/v"
+        "l82TFu3MPqnrsvk1xaWqjr0NmTk24vajZ91c/Y5LO4xj65fMgH9m+5XVv3gUoFlQv7GFavyT/aB7vxAj2H0l7w011EpTYep3d2AF"
+        "kBga4TBHjwxJ9FWVTYcpZVDpbejTcUuXNGurYidwk4Elbw+O8WXx1v2nU5dZk0aVaHzUzXZtv6NY4aSkcEodfapjgiGWrw==,key"
+        "FactoryAlgorithm:PBKDF2WithHmacSHA256,cipherAlgorithm:DES/CBC/PKCS5Padding,iterations:1024,passwordL"
+        "ength:11,encryptedPassword:4pmWPsia7r2rEKrSb4Uk+A=="
+    ),
+    (
+        "initializationVector:hIMSCKDZ7QY=,keyLength:192,salt:i/jru46AGjKQRNppjTMTyfnT3ITZWFXQMe+Pj0tSUh4ccD4"
+        "srcK8GZUK1PUC6x4eYBLZpmL8BkeOdSbLcEKsdhkk7epz8/UUhmEYtgQEj11s+MKtSR+M2xuTN8p1rzMa1RxEpapHGMTF6QxT3JL"
+        "u6TaY+1VBT2D8af9qZGalPPojDEGQyiYfl0pyiOkOg8ps4cLM+DpBoDdP76P00hIO1wd3bAnouGfBEukBrJ4t0coGKY1TxBDLwhT"
+        "r/z4BJSoqE9F4OXok8NSJaBp85V7AsQKKagdmE6DXUfKJ+rRu7lUy94MJ+FlWzDLCijpJTh/OidHd5OLe/v/u7tlTV8AOnw==,ke"
+        "yFactoryAlgorithm:PBKDF2WithHmacSHA512,cipherAlgorithm:DESede/CBC/PKCS5Padding,iterations:1024,passw"
+        "ordLength:11,encryptedPassword:pAwGBc02MEOmcAQhe6uu2A=="
+    ),
+]
