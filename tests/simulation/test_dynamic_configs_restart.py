@@ -14,6 +14,7 @@ from barnabas.config.settings import take
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.kernel.host import Host
 from barnabas.log.manager.start_up import LogStartUp
+from barnabas.sasl.mechanisms import Login
 from barnabas.server.broker import Broker
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.server.logins import listener_logins, login_at_brokers
@@ -160,8 +161,9 @@ LOGINS = {
     "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
 }
 """Of one broker, with a listener that asks for logins."""
+JAAS = "listener.name.inside.scram-sha-256.sasl.jaas.config"
 SECRETS = {"sasl.jaas.config"}
-"""What is refused at run time, as all passwords are."""
+"""What is kept encrypted, where a broker has a secret for it."""
 OF_TLS = "ssl."
 """What begins so is tried in tests/unit/server/test_tls.py and tests/clients/test_tls.py: the simulator has no TLS."""
 OF_TOKENS = {"sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter"}
@@ -278,7 +280,23 @@ def test_mechanisms_set_dynamically_are_those_of_logins_after_a_restart() -> Non
         assert login.mechanism == "SCRAM-SHA-512"
 
 
-def test_logins_cannot_be_set_dynamically() -> None:
+def test_a_login_set_dynamically_is_kept_encrypted_and_that_of_the_broker_after_a_restart() -> None:
+    # Of a listener that is new then: that of one that is there cannot be changed.
+    dynamic = {
+        **LISTENERS,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT",
+        JAAS: _SCRAM.replace('"secret"', '"another"'),
+    }
+    mechanisms = LOGINS_BEFORE.partition("\n")[2].partition("\n")[2]
+    more = f"{mechanisms}\npassword.encoder.secret=of the castle\npassword.encoder.iterations=1024"
+    with Simulation(1) as simulation:
+        broker = restarted(simulation, "one broker", dynamic, more)
+        login = login_at_brokers(broker.config, "INSIDE")
+        assert isinstance(login, Login)
+        assert login.password == "another"
+
+
+def test_logins_cannot_be_set_dynamically_without_a_secret() -> None:
     async def refused(host: Host) -> str:
         alterable = IncrementalAlterConfigsRequest.AlterableConfig
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
@@ -293,8 +311,8 @@ def test_logins_cannot_be_set_dynamically() -> None:
     with Simulation(1) as simulation:
         running(simulation, {})
         told = simulation.run_on(simulation.machine("client"), refused)
-    assert "passwords cannot be set at run time" in told
-    assert "secret" not in told.replace("password.encoder.secret", "")
+    assert "Password encoder secret not configured" in told
+    assert '"secret"' not in told
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -1,7 +1,8 @@
 """AlterConfigs, 0 to 2: replaces all dynamic configs of a topic, of this broker, or of all brokers (name "").
 
-What is not named goes back to its default. Any broker answers for topics. Other kinds of resources are refused, as
-Kafka does in ZooKeeper mode. Left out: policies (`alter.config.policy.class.name`); passwords, which are refused.
+What is not named goes back to its default, but for passwords that cannot be decoded, which stay. Any broker answers for
+topics. Other kinds of resources are refused, as Kafka does in ZooKeeper mode. Left out: policies
+(`alter.config.policy.class.name`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from barnabas.api.config_resources import (
 from barnabas.api.context import RequestContext
 from barnabas.kernel.steps import Steps, each
 from barnabas.security.acls import AclOperation
+from barnabas.security.stored_passwords import Sealed
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.messages import AlterConfigsRequest, AlterConfigsResponse
@@ -63,8 +65,10 @@ class AlterConfigsHandler:
             raise null_values(nulls)
         configs = {config.name: config.value for config in resource.configs if config.value is not None}
 
-        def replace(_existing: Mapping[str, str], _keys: Keys) -> dict[str, str]:
-            return dict(configs)
+        def replace(existing: Mapping[str, str], _keys: Keys) -> dict[str, str]:
+            # Whoever lists all that there is has not seen them, and would lose them for a secret that was mistyped.
+            sealed = {name: text for name, text in existing.items() if isinstance(text, Sealed)}
+            return {**sealed, **configs}
 
         if resource.resource_type not in (ResourceType.TOPIC, ResourceType.BROKER):
             raise unknown_type(resource.resource_type)

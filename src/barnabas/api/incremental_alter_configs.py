@@ -2,7 +2,7 @@
 ""), or the levels of this broker's loggers (KIP-339, KIP-412).
 
 Any broker answers for topics. Two changes of one resource at once are both kept, which Kafka's brokers do not promise.
-Left out: policies (`alter.config.policy.class.name`); passwords, which are refused.
+Left out: policies (`alter.config.policy.class.name`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The configs in force on one broker: `server.properties`, and above it the dynamic configs of `/config/brokers`.
 
 Source: KIP-226. A dynamic config that cannot hold (unknown to be dynamic, unreadable, in conflict with another) is
-logged and left out, whoever wrote it; what a client asks for is checked before it is written.
+logged and left out, whoever wrote it; what a client asks for is checked before it is written. Passwords are in the
+clear here: they are encrypted in ZooKeeper (`security.stored_passwords`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ from barnabas.config.broker_config import BrokerConfig, BrokerConfigError, base_
 from barnabas.config.derived import Values
 from barnabas.config.describing import BrokerLayers, check_dynamic_configs, fixed_changes
 from barnabas.config.key_table import broker_keys, dynamic_keys
-from barnabas.config.keys import ConfigError, ConfigKey, ConfigType, Support
+from barnabas.config.keys import ConfigError, ConfigKey, Support
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 Texts = Mapping[str, str]
 _CLEANER_THREADS: Final = "log.cleaner.threads"
-_NO_SECRETS: Final = "passwords cannot be set at run time: they are not kept encrypted yet (password.encoder.secret)"
 _OF_A_LISTENER: Final = "at run time for a listener that is there; set it in server.properties and start again"
 _SOURCE: Final = "The dynamic configuration"
 
@@ -127,7 +127,7 @@ class BrokerConfigs:
     def check(self, texts: Texts, *, of_one_broker: bool) -> None:
         """Whether the broker's dynamic configs, or those of all brokers, may be `texts` and nothing else.
 
-        Raises `KafkaError`: INVALID_CONFIG for secrets, INVALID_REQUEST for anything else that Kafka refuses too.
+        Raises `KafkaError` (INVALID_REQUEST) for what Kafka refuses too.
         """
         problems = check_dynamic_configs(texts, of_one_broker=of_one_broker)
         for name, text in texts.items():
@@ -136,8 +136,6 @@ class BrokerConfigs:
                 problems += unreadable(key, text)
         if problems:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(problems))
-        if any(self._is_secret(name) for name in texts):
-            raise KafkaError(ErrorCode.INVALID_CONFIG, _NO_SECRETS)
         read = self._read(self._with(texts, of_one_broker=of_one_broker))
         if isinstance(read, BrokerConfigError):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(read.problems))
@@ -218,9 +216,7 @@ class BrokerConfigs:
         """The reason why a dynamic config is not allowed by itself."""
         problems = check_dynamic_configs({name: text}, of_one_broker=of_one_broker)
         key = dynamic_keys().get(name) or self._known.get(base_name(name, self._known))
-        if self._is_secret(name):
-            problems.append(_NO_SECRETS)
-        elif key is not None:
+        if key is not None:
             problems += unreadable(key, text)
         return problems
 
@@ -245,10 +241,6 @@ class BrokerConfigs:
     def _known_support(self, name: str) -> Support | None:
         key = self._known.get(name)
         return None if key is None else key.support
-
-    def _is_secret(self, name: str) -> bool:
-        key = self._known.get(base_name(name, self._known))
-        return key is not None and key.type is ConfigType.PASSWORD
 
     def _with(self, texts: Texts, *, of_one_broker: bool) -> BrokerLayers:
         """The layers with one of the dynamic ones replaced."""

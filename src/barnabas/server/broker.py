@@ -177,8 +177,10 @@ class Broker:
     async def _start(self) -> None:
         if uses_bearer_tokens(self.config):
             await load_libraries(self.host)
-        check_logins(self.config, self.host.files)
-        await self._read_tls()
+        has_all_in_its_file = self.config.values["password.encoder.secret"] is None
+        if has_all_in_its_file:  # else ZooKeeper may have the keys and logins of its listeners
+            check_logins(self.config, self.host.files)
+            await self._read_tls()
         settings = secured_settings(self.config, self.host.files)
         self._session.secure(settings, makes_secure=self.config.values["zookeeper.set.acl"])
         self._storage = storage = Storage(self._shared, self.config, self._fail)
@@ -203,6 +205,8 @@ class Broker:
         self.config = config = storage.broker_configs.for_rooms()
         network = await network_config(config, self.host)
         await load_remote_storage(config, self.host)
+        if not has_all_in_its_file:
+            check_logins(config, self.host.files)
         tls = await self._read_tls()
         self._components = components = BrokerComponents(
             self._shared, config, identity, self._session, storage, self._payload, network, tls

@@ -22,15 +22,19 @@ from barnabas.coordination.layout.configs import (
     ConfigChange,
     ConfigEntityType,
     EntityConfig,
+    config_change_path,
     config_path,
     config_type_path,
 )
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.operations import ZnodeData
+from barnabas.coordination.operations import Create, Multi, SetData, ZnodeData
 from barnabas.coordination.ports import Store
+from barnabas.coordination.protocol import CreateMode
 from barnabas.kernel.host import Host
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
+from barnabas.security.password_encoder import PasswordEncoderError
+from barnabas.security.stored_passwords import Opened, StoredPasswords
 from barnabas.server.credential_configs import CredentialConfigs
 from barnabas.server.ip_configs import IpConfigs
 from barnabas.server.quota_configs import QuotaConfigs
@@ -43,7 +47,8 @@ _SOURCES: Final = (Source(CONFIG_CHANGES_PATH, CONFIG_CHANGE_PREFIX, ConfigChang
 
 class DynamicConfigs(AnnouncedChanges[ConfigChange]):
     """Reads and follows `/config/brokers` and `/config/topics`; and the quotas of clients, by `quota_configs`, and
-    of addresses, by `ip_configs`, and where listeners ask for credentials those, by `credential_configs`.
+    of addresses, by `ip_configs`, and where listeners ask for credentials those, by `credential_configs`. What
+    `passwords` cannot decode of the broker's own is left out.
 
     `on_unclean_election_enabled` is called with a topic whose config allows unclean elections, whenever that was
     announced: the active controller may then have a partition to elect a leader for.
@@ -61,6 +66,7 @@ class DynamicConfigs(AnnouncedChanges[ConfigChange]):
         timers: Timers,
         logger: logging.Logger,
         on_unclean_election_enabled: Callable[[str], None],
+        passwords: StoredPasswords,
         quota_configs: QuotaConfigs,
         ip_configs: IpConfigs | None = None,
         credential_configs: CredentialConfigs | None = None,
@@ -69,6 +75,7 @@ class DynamicConfigs(AnnouncedChanges[ConfigChange]):
         super().__init__(host, store, self, _SOURCES, "Config changes", timers=timers, logger=logger, thread=thread)
         self._broker_configs = broker_configs
         self._topic_configs = topic_configs
+        self._passwords = passwords
         self._quota_configs = quota_configs
         self._ip_configs = ip_configs
         self._on_unclean_election_enabled = on_unclean_election_enabled
@@ -147,9 +154,33 @@ class DynamicConfigs(AnnouncedChanges[ConfigChange]):
             if name == DEFAULT_ENTITY:
                 self._broker_configs.set_cluster_default(texts)
             else:
-                self._broker_configs.set_broker(texts)
+                opened = await self._passwords.opened(texts)
+                if opened.by_old_secret and found is not None:
+                    await self._encode_anew(name, found, opened)
+                self._broker_configs.set_broker(opened.clear)
             while self._topic_configs.tell_some():
                 await yield_to_loop()
+
+    async def _encode_anew(self, name: str, found: ZnodeData, opened: Opened) -> None:
+        """Writes what the old secret has opened, encoded with the present one. What stands in the way is logged: the
+        old one opens them still.
+        """
+        path = config_path(ConfigEntityType.BROKERS, name)
+        names = ", ".join(sorted(opened.by_old_secret))
+        try:
+            texts = {**await self._passwords.encoded(opened.clear, opened), **opened.sealed}
+            entity = EntityConfig(texts, extra=EntityConfig.decode(found.data, path).extra)
+            change = ConfigChange(f"{ConfigEntityType.BROKERS.value}/{name}").encode()
+            announcement = Create(config_change_path(), change, mode=CreateMode.PERSISTENT_SEQUENTIAL)
+            [outcome] = await self._store.submit(
+                [Multi((SetData(path, entity.encode(), found.stat.version), announcement))]
+            )
+            if isinstance(outcome, CoordinationError):
+                raise outcome
+        except (PasswordEncoderError, CoordinationError) as error:
+            self._logger.warning("Dynamic password configs %s cannot be encoded anew now: %s", names, error)
+        else:
+            self._logger.info("Dynamic password configs %s are encoded with the present secret now", names)
 
     async def _read_topics(self, names: list[str]) -> None:
         for start in range(0, len(names), _TOPICS_AT_ONCE):
@@ -181,5 +212,7 @@ class DynamicConfigs(AnnouncedChanges[ConfigChange]):
         try:
             return EntityConfig.decode(found.data, config_path(entity_type, name)).config
         except LayoutError as error:
-            self._logger.error("Dynamic configs are ignored: %s", error)  # noqa: TRY400 - who wrote it is at fault
+            # What it says of a broker's may be a secret.
+            what = error if entity_type is ConfigEntityType.TOPICS else f"{error.path} cannot be read"
+            self._logger.error("Dynamic configs are ignored: %s", what)  # noqa: TRY400 - who wrote it is at fault
             return None

@@ -340,7 +340,7 @@ class Handlers:
         controller, configs = components.controller, components.storage.broker_configs
         logger = components.shared.logs.logger("kafka.server.ZkAdminManager")
         levels = LoggerLevels(components.shared.logs, components.identity.broker_id, logger)
-        alterer = ConfigAlterer(session, metadata, configs, logger)
+        alterer = ConfigAlterer(session, metadata, configs, components.storage.passwords, logger)
         waits, mutations = self.topic_waits, MutationQuotas(components.storage.client_throttles)
         acls = components.authorization
         acl_store = None if acls is None else acls.store

@@ -21,7 +21,9 @@ from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
+from barnabas.security.password_encoder import PasswordEncoderSettings
 from barnabas.security.scram_credentials import ScramCredentials
+from barnabas.security.stored_passwords import StoredPasswords
 from barnabas.server.client_quota_metrics import client_quota_metrics
 from barnabas.server.config import OWN_KEYS
 from barnabas.server.credential_configs import CredentialConfigs
@@ -99,6 +101,11 @@ class Storage:
             [key.name for key in taken_keys(LogSettings)],
             lambda values: self.log_manager.take_settings(take(LogSettings, values)),
         )
+        self.passwords = StoredPasswords(
+            shared.host,
+            PasswordEncoderSettings.of(self._config.values),
+            shared.logs.logger("kafka.server.DynamicBrokerConfig"),
+        )
         logger = shared.logs.logger("kafka.server.ZkConfigManager")
         self.topic_configs = TopicConfigs(self.broker_configs, logger, tells_in_pieces=True)
         self.log_configs = TopicLogConfigs(self.topic_configs, self.log_manager)
@@ -122,6 +129,7 @@ class Storage:
             timers=shared.timers,
             logger=logger,
             on_unclean_election_enabled=self._unclean_election_enabled,
+            passwords=self.passwords,
             ip_configs=IpConfigs(store, self.connection_rates, partial(address_of, shared.host.loop), logger),
             quota_configs=QuotaConfigs(store, self.client_throttles.by_config, logger),
             credential_configs=self._credential_configs(store, logger),

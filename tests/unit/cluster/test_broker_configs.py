@@ -100,7 +100,7 @@ def test_what_cannot_hold_is_left_out_and_the_rest_holds() -> None:
         {
             "log.retention.ms": "soon",
             "log.dirs": "/x",
-            "listener.name.external.ssl.key.password": "hunter2",
+            "ssl.key.password": "hunter2",
             "leader.replication.throttled.rate": "-5",
             "log.segment.bytes": "100",
         }
@@ -146,7 +146,9 @@ REFUSED: list[tuple[dict[str, str], bool, str]] = [
     ({"follower.replication.throttled.rate": "x"}, False, "INVALID_REQUEST"),
     ({"log.cleaner.threads": "3"}, False, "INVALID_REQUEST"),
     ({"log.cleaner.threads": "0"}, True, "INVALID_REQUEST"),
-    ({"listener.name.external.ssl.key.password": "x"}, True, "INVALID_CONFIG"),
+    ({"ssl.key.password": "x"}, True, "INVALID_REQUEST"),
+    ({"sasl.jaas.config": "x"}, False, "INVALID_REQUEST"),
+    ({"listener.name.plaintext.plain.sasl.jaas.config": "x"}, True, "INVALID_REQUEST"),
 ]
 
 

@@ -60,6 +60,7 @@ class Following:
             timers=world.timers,
             logger=world.logger,
             on_unclean_election_enabled=self.unclean.append,
+            passwords=world.passwords,
             ip_configs=IpConfigs(world.client, self.rates, self.address_of, world.logger),
             quota_configs=QuotaConfigs(world.client, self.throttles.by_config, world.logger),
         )

@@ -40,6 +40,7 @@ class Following:
             timers=world.timers,
             logger=world.logger,
             on_unclean_election_enabled=lambda _topic: None,
+            passwords=world.passwords,
             quota_configs=QuotaConfigs(world.client, {}, world.logger),
             credential_configs=CredentialConfigs(world.client, self.credentials, world.logger) if asks else None,
         )

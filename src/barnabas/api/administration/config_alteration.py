@@ -40,12 +40,16 @@ from barnabas.coordination.layout.topics import topic_path
 from barnabas.coordination.operations import Create, Exists, GetData, SetData, ZnodeData
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import CreateMode
+from barnabas.security.password_encoder import PasswordEncoderError
+from barnabas.security.stored_passwords import Sealed, StoredPasswords, is_stored_password
 from barnabas.wire.errors import ErrorCode, KafkaError
 
 Texts = Mapping[str, str]
 Keys = Mapping[str, ConfigKey[Any]]
 Edit = Callable[[Texts, Keys], dict[str, str]]
 """From the configs that an entity has and the keys that it may have, those that it is to have. Raises `KafkaError`."""
+Change = Callable[[Texts], Awaitable[dict[str, str]]]
+"""From what an entity's znode has, what is to be written. Raises `KafkaError`."""
 
 
 class ConfigOperation(enum.IntEnum):
@@ -73,11 +77,17 @@ class ConfigAlterer:
     """
 
     def __init__(
-        self, store: Store, metadata: MetadataCache, broker_configs: BrokerConfigs, logger: logging.Logger
+        self,
+        store: Store,
+        metadata: MetadataCache,
+        broker_configs: BrokerConfigs,
+        passwords: StoredPasswords,
+        logger: logging.Logger,
     ) -> None:
         self._store = store
         self._metadata = metadata
         self._broker_configs = broker_configs
+        self._passwords = passwords
         self._logger = logger
         self._one_of_brokers = asyncio.Lock()
         """Those of brokers are looked at for long (`check_whole`): of many at once all but the first would be written
@@ -92,7 +102,7 @@ class ConfigAlterer:
             edit({}, topic_keys())  # what is wrong with the edit itself is told first
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
 
-        def change(existing: Texts) -> dict[str, str]:
+        async def change(existing: Texts) -> dict[str, str]:
             changed = edit(existing, topic_keys())
             try:
                 check_topic_configs(changed, self._broker_configs.values, existing)
@@ -106,7 +116,8 @@ class ConfigAlterer:
         await self._alter(ConfigEntityType.TOPICS, topic, change, validate_only=validate_only)
 
     async def alter_broker(self, broker_name: str, edit: Edit, *, validate_only: bool) -> None:
-        """Changes the dynamic configs of this broker, or of all brokers where `broker_name` is empty.
+        """Changes the dynamic configs of this broker, or of all brokers where `broker_name` is empty. Passwords are
+        written encrypted; those that cannot be decoded stay as they are, unless `edit` names them.
 
         Raises `KafkaError`; INVALID_REQUEST when it is the name of another broker.
         """
@@ -114,17 +125,33 @@ class ConfigAlterer:
         known = self._broker_configs.layers.known
         of_one_broker = bool(broker_name)
 
-        def change(existing: Texts) -> dict[str, str]:
-            changed = edit(existing, known)
+        async def checked(changed: Texts) -> None:
             self._broker_configs.check(changed, of_one_broker=of_one_broker)
-            return changed
-
-        async def verify(changed: Texts) -> None:
             await self._broker_configs.check_whole(changed, of_one_broker=of_one_broker)
 
-        entity = broker_name or DEFAULT_ENTITY
+        async def change_all(existing: Texts) -> dict[str, str]:
+            changed = edit(existing, known)
+            await checked(changed)
+            if any(is_stored_password(name) and text != existing.get(name) for name, text in changed.items()):
+                raise _invalid(broker_name, "Password config can be defined only at broker level")
+            return changed
+
+        async def change_one(existing: Texts) -> dict[str, str]:
+            before = await self._passwords.opened(existing)
+            changed = edit({**before.clear, **before.sealed}, known)
+            sealed = {name: text for name, text in changed.items() if isinstance(text, Sealed)}
+            clear = {name: text for name, text in changed.items() if name not in sealed}
+            await checked(clear)
+            try:
+                await self._passwords.check(clear)
+                written = clear if validate_only else await self._passwords.encoded(clear, before)
+            except PasswordEncoderError as error:
+                raise _invalid(broker_name, str(error)) from None
+            return {**written, **sealed}
+
+        entity, change = (broker_name, change_one) if of_one_broker else (DEFAULT_ENTITY, change_all)
         async with self._one_of_brokers:
-            await self._alter(ConfigEntityType.BROKERS, entity, change, verify, validate_only=validate_only)
+            await self._alter(ConfigEntityType.BROKERS, entity, change, validate_only=validate_only)
 
     async def alter_user(self, user: str, credentials: Mapping[str, str | None]) -> None:
         """Sets a user's SCRAM credentials, by mechanism, and deletes those that are None; quotas and others stay.
@@ -132,7 +159,7 @@ class ConfigAlterer:
         Raises `KafkaError`; RESOURCE_NOT_FOUND when one that is to be deleted does not exist, and nothing is changed.
         """
 
-        def change(existing: Texts) -> dict[str, str]:
+        async def change(existing: Texts) -> dict[str, str]:
             if any(text is None and mechanism not in existing for mechanism, text in credentials.items()):
                 raise KafkaError(
                     ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
@@ -146,8 +173,7 @@ class ConfigAlterer:
         self,
         entity_type: ConfigEntityType,
         name: str,
-        change: Callable[[Texts], dict[str, str]],
-        verify: Callable[[Texts], Awaitable[None]] | None = None,
+        change: Change,
         *,
         validate_only: bool,
     ) -> None:
@@ -155,7 +181,7 @@ class ConfigAlterer:
         try:
             outcome: object = None
             for _attempt in range(ATTEMPTS):
-                outcome = await self._try_to_alter(entity_type, name, change, verify, validate_only=validate_only)
+                outcome = await self._try_to_alter(entity_type, name, change, validate_only=validate_only)
                 if not may_be_tried_again(outcome):
                     break
             answer_of(outcome)
@@ -169,14 +195,11 @@ class ConfigAlterer:
         self,
         entity_type: ConfigEntityType,
         name: str,
-        change: Callable[[Texts], dict[str, str]],
-        verify: Callable[[Texts], Awaitable[None]] | None,
+        change: Change,
         *,
         validate_only: bool,
     ) -> object:
-        """Reads, changes, has it verified and writes; returns the outcome of the write, None when nothing was to be
-        written.
-        """
+        """Reads, changes and writes; returns the outcome of the write, None when nothing was to be written."""
         path = config_path(entity_type, name)
         must_exist = (Exists(topic_path(name)),) if entity_type is ConfigEntityType.TOPICS else ()
         found_epoch, found_controller, found, *topic_stat = await self._store.submit(
@@ -186,9 +209,7 @@ class ConfigAlterer:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         existing = None if isinstance(found, NoNodeError) else answer_of(found)
         before = _decode(existing, path)
-        changed = change(before.config)
-        if verify is not None:
-            await verify(changed)
+        changed = await change(before.config)
         if validate_only:
             return None
         check = controller_check((found_epoch, found_controller))
@@ -262,9 +283,15 @@ def _decode(existing: ZnodeData | None, path: str) -> EntityConfig:
         return EntityConfig.decode(None if existing is None else existing.data, path)
     except LayoutError as error:
         message = str(error)
-        if path.startswith(config_type_path(ConfigEntityType.USERS)):  # what it says may be a secret
+        if not path.startswith(config_type_path(ConfigEntityType.TOPICS)):  # what it says may be a secret
             message = f"{path} cannot be read: it should be JSON, with a config of names and texts"
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
+
+
+def _invalid(broker_name: str, why: str) -> KafkaError:
+    """As Kafka has it."""
+    resource = f"ConfigResource(type=BROKER, name='{broker_name}')"
+    return KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {why}")
 
 
 def _shown(configs: Texts) -> str:

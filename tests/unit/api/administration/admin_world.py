@@ -33,6 +33,8 @@ from barnabas.kernel.ids import ZERO_UUID
 from barnabas.kernel.steps import StepRunner
 from barnabas.kernel.timers import Timers
 from barnabas.quotas.settings import ClientQuotaSettings, ControllerQuotaSettings
+from barnabas.security.password_encoder import PasswordEncoderSettings
+from barnabas.security.stored_passwords import StoredPasswords
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.messages import UpdateMetadataRequest
 from tests.unit.network.serving import Lines
@@ -84,7 +86,8 @@ class AdminWorld:
             ClientQuotaSettings(), ControllerQuotaSettings(), host.loop.time, host.clock.stopwatch
         )
         self.mutations = MutationQuotas(self.throttles)
-        self.alterer = ConfigAlterer(client, self.metadata, self.broker_configs, self.logger)
+        self.passwords = StoredPasswords(host, PasswordEncoderSettings.of(config.values), self.logger)
+        self.alterer = ConfigAlterer(client, self.metadata, self.broker_configs, self.passwords, self.logger)
         self.show({})
 
     def show(self, leaders: Mapping[str, list[int]], topic_ids: Mapping[str, bytes] | None = None) -> None:
