@@ -16,6 +16,49 @@ from tests.support.waiting import wait_until
 
 RUN_SECONDS_MAX = 240.0
 
+# The command, whose first batches are as ever, and for a later one a job of Spark does not come to its end: what is
+# done to the run then is done in the middle of that batch, however fast or slow the machine is.
+_HELD_IN_BATCH = """
+from barnabas.cli.entry import run
+from barnabas.pipelines import parquet_sink
+
+write = parquet_sink.write_hidden
+
+
+def write_or_wait(frame, directory, batch_id):
+    if batch_id >= {first}:
+        frame.sparkSession.sql("SELECT java_method('java.lang.Thread', 'sleep', 3600000L) FROM range(1)").collect()
+    return write(frame, directory, batch_id)
+
+
+parquet_sink.write_hidden = write_or_wait
+run()
+"""
+# The command, which gets to know that Java is there only when it has been told to stop.
+HELD_AT_START = (
+    "-c",
+    """
+from barnabas.cli.entry import run
+from barnabas.pipelines import jvm
+
+find = jvm._gateway
+
+
+def find_when_told_to_stop(process, options, stop):
+    stop.wait()
+    return find(process, options, stop)
+
+
+jvm._gateway = find_when_told_to_stop
+run()
+""",
+)
+
+
+def held_in_batch(first: int) -> tuple[str, str]:
+    """A program for `PipelineProcess`: no batch from this one on is written into a Parquet table."""
+    return "-c", _HELD_IN_BATCH.format(first=first)
+
 
 class PipelineProcess:
     """One run with --json; standard error goes to a file beside the pipeline."""

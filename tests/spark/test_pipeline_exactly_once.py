@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -143,6 +144,28 @@ def check(cluster: RunningCluster, count: int) -> None:
     assert Counter(row["number"] for row in unlucky) == Counter(range(count)), f"seed {SEED}"
 
 
+# The command, whose process is killed when the records of its second batch are in both topics, and the transaction is
+# open.
+KILLED_IN_ITS_TRANSACTION = """
+import os, signal
+from barnabas.cli.entry import run
+from barnabas.pipelines.outbox_sender import QuerySender
+
+send_part = QuerySender._send_part
+
+
+async def send_and_end(sender, producer, part):
+    await send_part(sender, producer, part)
+    if (part.directory.parent.name, part.topic) == ("batch-1", "unlucky"):
+        await producer.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+QuerySender._send_part = send_and_end
+run()
+"""
+
+
 def is_staged(state: Path) -> bool:
     return any((state / "outbox").glob("lucky/batch-*/manifest.json"))
 
@@ -154,16 +177,15 @@ def test_each_row_is_there_once_although_spark_and_a_broker_are_killed_in_the_mi
     numbers.add(9_000)
     numbers.finish()
     path = pipeline_file(tmp_path, batch_rows=3_000)
-    with PipelineProcess(path, cluster.bootstrap_servers) as run:
-        run.batches(1)
-        wait_until(lambda: is_staged(tmp_path / "state"), "a batch is staged", SPARK_SECONDS)
-        run.kill()
+    with PipelineProcess(path, cluster.bootstrap_servers, program=("-c", KILLED_IN_ITS_TRANSACTION)) as run:
+        assert run.wait() == -signal.SIGKILL, run.errors()
         cluster.kill_broker(2)
+    assert is_staged(tmp_path / "state")
     wait_until(lambda: java_processes(tmp_path) == [], "Java is gone with the process that started it")
     cluster.start_broker(2)
     with PipelineProcess(path, cluster.bootstrap_servers, "--once") as run:
         *batches, summary = run.finish()
-    assert batches
+    assert batches[0]["batch_id"] == 1
     assert summary["lag"] == {"numbers": 0}
     check(cluster, numbers.count)
     assert [entry.name for entry in (tmp_path / "state" / "outbox" / "lucky").iterdir()] == ["sent.json"]
