@@ -1,7 +1,8 @@
-"""What the files about Spark's guide share: three broker processes of `barnabas up`, and one Spark session.
+"""What files of tests share: a Spark that files of one kind use one after the other, and for those about Spark's guide
+three broker processes of `barnabas up`.
 
-Both start with the first of their tests and end with the last, because a process has one Spark session at a time and
-pipelines have theirs. BARNABAS_CLIENTS_AGAINST=apache-kafka tries Spark on three brokers of Apache Kafka instead: what
+All start with the first of their tests and end with the last, because a process has one Spark at a time, and pipelines
+have theirs. BARNABAS_CLIENTS_AGAINST=apache-kafka tries Spark on three brokers of Apache Kafka instead: what
 fails there too is the test's fault, or Spark's.
 """
 
@@ -16,11 +17,12 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from barnabas.pipelines.class_archive import VARIABLE, ArchiveUse
+from barnabas.testing import PipelineTester
 from tests.spark.reading import Source
 from tests.spark.topics import Topics
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
-from tests.support.longest_first import longest_first
-from tests.support.spark import spark_session
+from tests.support.longest_first import file_of, longest_first
+from tests.support.spark import spark_of_tables, spark_session
 from tests.support.supervised_cluster import RunningCluster, supervised_cluster
 
 BROKERS = 3
@@ -29,18 +31,41 @@ OF_GUIDE = "test_spark_guide"
 # Each of their tests starts Spark.
 LONGEST = (
     "test_pipelines",
-    "test_pipeline_tables",
-    "test_pipeline_databases",
-    "test_pipeline_backfill",
     "test_examples",
     "test_pipeline_standalone",
     "test_pipeline_exactly_once",
+    "test_pipeline_table_command",
+    "test_pipeline_registry",
 )
+# Files that share a Spark stand together, the longest first, so that a process starts it once.
+SHARING = {
+    "tables": (
+        "test_pipeline_tables",
+        "test_pipeline_databases",
+        "test_pipeline_backfill",
+        "test_pipeline_compaction",
+        "test_pipeline_fresh_tables",
+    ),
+    "tester": ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),
+    "plain": (
+        "test_spark_guide_audit",
+        "test_spark_guide_batch",
+        "test_spark_guide_sink",
+        "test_spark_guide_stream",
+        "test_pipeline_checks",
+        "test_pipeline_dev",
+        "test_pipeline_sql",
+        "test_stored_segments",
+    ),
+}
+KINDS = {file: kind for kind, files in SHARING.items() for file in files}
 SHARED = pytest.StashKey[contextlib.ExitStack]()
+SPARKS = pytest.StashKey[dict[str, Any]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[SHARED] = contextlib.ExitStack()
+    config.stash[SPARKS] = {}
     # A run that stores Spark's classes takes a minute longer.
     os.environ.setdefault(VARIABLE, ArchiveUse.USE.value)
 
@@ -51,14 +76,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """py4j leaves the sockets by which rows arrive to the garbage collector."""
-    longest_first(items, LONGEST)
+    longest_first(items, [*LONGEST, *KINDS])
     for item in filter(is_of_the_guide, items):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if is_of_the_guide(item) and (nextitem is None or not is_of_the_guide(nextitem)):
+    kind = KINDS.get(file_of(item))
+    if kind is not None and (nextitem is None or KINDS.get(file_of(nextitem)) != kind):
+        item.config.stash[SPARKS].clear()
         item.config.stash[SHARED].close()
 
 
@@ -79,6 +106,14 @@ def is_of_the_guide(item: pytest.Item) -> bool:
     return item.path.name.startswith(OF_GUIDE)
 
 
+def shared(config: pytest.Config, started: contextlib.AbstractContextManager[Any], kind: str) -> Any:
+    """The Spark of a kind, which is started where there is none in this process."""
+    sparks = config.stash[SPARKS]
+    if kind not in sparks:
+        sparks[kind] = config.stash[SHARED].enter_context(started)
+    return sparks[kind]
+
+
 @pytest.fixture(scope="session")
 def cluster(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> RunningCluster:
     return pytestconfig.stash[SHARED].enter_context(new_cluster(tmp_path_factory.mktemp("cluster")))
@@ -90,9 +125,23 @@ def new_cluster(directory: Path) -> contextlib.AbstractContextManager[RunningClu
     return supervised_cluster(directory, BROKERS, overrides=OVERRIDES)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return pytestconfig.stash[SHARED].enter_context(spark_session(tmp_path_factory.mktemp("spark")))
+    """A session of the file's own, in a Spark that has the connector to Kafka."""
+    return shared(pytestconfig, spark_session(tmp_path_factory.mktemp("spark")), "plain").newSession()
+
+
+@pytest.fixture(scope="module")
+def spark_with_tables(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A session of the file's own, in a Spark that has formats of tables and drivers of databases too."""
+    return shared(pytestconfig, spark_of_tables(tmp_path_factory.mktemp("spark")), "tables").newSession()
+
+
+@pytest.fixture(scope="module")
+def tester(pytestconfig: pytest.Config) -> PipelineTester:
+    """For pipelines that need no jars."""
+    found: PipelineTester = shared(pytestconfig, PipelineTester(), "tester")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -18,17 +18,12 @@ from pyarrow import dataset
 
 from barnabas.pipelines import backfill as backfilling
 from barnabas.pipelines.backfill import Backfill, refuse_half_replaced
-from barnabas.pipelines.connector import DELTA, ICEBERG, kafka_connector
 from barnabas.pipelines.definition import Pipeline, PipelineError
-from barnabas.pipelines.delta_sink import DELTA_SETTINGS
 from barnabas.pipelines.iceberg_sink import IcebergTable
-from barnabas.pipelines.jar_sets import resolve_jars
-from barnabas.pipelines.java import find_java
 from barnabas.pipelines.machine_check import check_directories
 from barnabas.pipelines.offset_ranges import OffsetRange, parse_bound, read_range
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import settings_of
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import spark_path
@@ -77,16 +72,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    java = find_java()
-    jars = sum((resolve_jars(each, java, None, print) for each in (kafka_connector(), DELTA, ICEBERG)), ())
-    settings = {**DELTA_SETTINGS, "spark.sql.shuffle.partitions": "1"}
-    settings[EXTENSIONS] += ",org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    directory = tmp_path_factory.mktemp("spark")
-    with spark_session(
-        SparkOptions(java, jars, directory, "backfill", is_short=True, settings=tuple(settings.items()))
-    ) as it:
-        yield it
+def spark(spark_with_tables: Any) -> Any:
+    return spark_with_tables
 
 
 def pipeline_of(

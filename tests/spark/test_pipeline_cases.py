@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,12 +93,6 @@ tests:
       - {reason: UTF-8, value: "\\\\xff"}
     counts: {records_refused: 3, rows_dropped_by_watermark: 1, rows_without_event_time: 1, rows_ahead: 0}
 """
-
-
-@pytest.fixture(scope="module")
-def tester() -> Iterator[PipelineTester]:
-    with PipelineTester() as made:
-        yield made
 
 
 def written(directory: Path, text: str = PIPELINE, tests: str = TESTS) -> Path:

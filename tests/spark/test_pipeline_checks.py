@@ -6,7 +6,7 @@ import base64
 import datetime as dt
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,14 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
-from barnabas.pipelines.connector import resolve_connector
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step, TopicSink
-from barnabas.pipelines.java import find_java
 from barnabas.pipelines.parquet_sink import write_hidden
 from barnabas.pipelines.parquet_table import ParquetTable
 from barnabas.pipelines.plan import OutputMode, check_views, check_with_spark, create_views, rows_to_write
 from barnabas.pipelines.progress import Progress, Totals, counted, progress_of
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.record_decoding import json_decoding
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sources import BAD_RECORD, decoded, empty_frame, refused_metric
 from barnabas.pipelines.spark_internals import observed_in_batch
 from barnabas.pipelines.topic_sink import records_of
@@ -36,14 +33,6 @@ FLIGHTS = '  flights: {topic: flights, on_error: fail, schema: "carrier STRING, 
 AIRLINES = '  airlines: {topic: airlines, read: table, schema: "carrier STRING, name STRING"}'
 SKIPPING = FLIGHTS.replace("on_error: fail", "on_error: skip")
 SINK = "  - {parquet: table, from: result, key: [carrier]}"
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    java = find_java()
-    jars = resolve_connector(java, None, lambda _line: None)
-    with spark_session(SparkOptions(java, jars, tmp_path_factory.mktemp("logs"), "checks")) as session:
-        yield session
 
 
 def read(

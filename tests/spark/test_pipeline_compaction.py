@@ -7,20 +7,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from barnabas.pipelines.connector import DELTA, ICEBERG
 from barnabas.pipelines.definition import PipelineError
-from barnabas.pipelines.delta_sink import DELTA_SETTINGS, DeltaTable
+from barnabas.pipelines.delta_sink import DeltaTable
 from barnabas.pipelines.iceberg_sink import IcebergTable
-from barnabas.pipelines.jar_sets import resolve_jars
-from barnabas.pipelines.java import find_java
 from barnabas.pipelines.lake_sink import LakeWriter
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import settings_of, writer_of
 from tests.spark.pipeline_runs import KEYED, KilledError, Runs, row
 
@@ -32,15 +27,8 @@ MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    java = find_java()
-    jars = sum((resolve_jars(each, java, None, print) for each in (DELTA, ICEBERG)), ())
-    settings = {**DELTA_SETTINGS, "spark.sql.shuffle.partitions": "1"}
-    settings["spark.sql.extensions"] += ",org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    directory = tmp_path_factory.mktemp("spark")
-    options = SparkOptions(java, jars, directory, "compaction", is_short=True, settings=tuple(settings.items()))
-    with spark_session(options) as session:
-        yield session
+def spark(spark_with_tables: Any) -> Any:
+    return spark_with_tables
 
 
 def table_of(runs: Runs) -> tuple[LakeWriter, Any]:

@@ -13,12 +13,8 @@ from typing import Any
 import pytest
 
 from barnabas.pipelines import jdbc_sink
-from barnabas.pipelines.definition import JdbcSink, NamedJar, PipelineError
-from barnabas.pipelines.jar_sets import resolve_jars
-from barnabas.pipelines.java import find_java
+from barnabas.pipelines.definition import JdbcSink, PipelineError
 from barnabas.pipelines.jdbc_sink import MARKS, STAGE, JdbcWriter
-from barnabas.pipelines.named_jars import jar_set_of
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sink import Written
 from barnabas.pipelines.sinks import writers_of
 from barnabas.pipelines.sources import KafkaOptions
@@ -27,18 +23,12 @@ from tests.support.postgresql import find_postgresql, postgresql
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
-DRIVERS = ("com.h2database:h2:2.3.232", "org.xerial:sqlite-jdbc:3.46.1.3", "org.postgresql:postgresql:42.7.7")
 ONE = "SELECT 3 AS id, 'AA' AS carrier, 'u' AS op, CAST(NULL AS TIMESTAMP) AS at"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    java = find_java()
-    jars = sum((resolve_jars(jar_set_of(NamedJar(each, None, 1), ()), java, None, print) for each in DRIVERS), ())
-    settings = (("spark.sql.shuffle.partitions", "1"),)
-    directory = tmp_path_factory.mktemp("spark")
-    with spark_session(SparkOptions(java, jars, directory, "databases", is_short=True, settings=settings)) as session:
-        yield session
+def spark(spark_with_tables: Any) -> Any:
+    return spark_with_tables
 
 
 @pytest.fixture(scope="module")

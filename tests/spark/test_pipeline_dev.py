@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.dev_session import DevSession
-from barnabas.pipelines.java import find_java
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.session import SparkOptions, spark_session
 from tests.unit.pipelines.pipeline_files import flights, read_flights
 
 # py4j leaves the sockets by which rows arrive to the garbage collector.
@@ -25,14 +23,13 @@ def record(offset: int, value: object, key: bytes | None = None) -> GivenRecord:
 
 
 @pytest.fixture(scope="module")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevSession]:
+def dev(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> DevSession:
     directory = tmp_path_factory.mktemp("dev")
-    with spark_session(SparkOptions(find_java(), (), directory, "dev", is_short=True)) as spark:
-        session = DevSession(spark, directory, directory / "spark.log")
-        session.keep("airlines", [record(n, {"carrier": "UA", "name": name}, b"UA") for n, name in enumerate("ab")])
-        rows = [{"carrier": "UA", "delay": n, "time": f"2013-01-01T05:{n % 60:02}:00Z"} for n in range(100)]
-        session.keep("flights", [*(record(n, row) for n, row in enumerate(rows)), record(100, "nonsense")])
-        yield session
+    session = DevSession(spark, directory, directory / "spark.log")
+    session.keep("airlines", [record(n, {"carrier": "UA", "name": name}, b"UA") for n, name in enumerate("ab")])
+    rows = [{"carrier": "UA", "delay": n, "time": f"2013-01-01T05:{n % 60:02}:00Z"} for n in range(100)]
+    session.keep("flights", [*(record(n, row) for n, row in enumerate(rows)), record(100, "nonsense")])
+    return session
 
 
 def test_rows_of_steps_are_shown_as_they_would_be_written(dev: DevSession, tmp_path: Path) -> None:

@@ -17,14 +17,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyarrow import dataset
 
 from barnabas.pipelines import table_versions
-from barnabas.pipelines.connector import kafka_connector
 from barnabas.pipelines.definition import PipelineError
-from barnabas.pipelines.jar_sets import resolve_jars
-from barnabas.pipelines.java import find_java
 from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.table_parts import TableParts
 from barnabas.pipelines.table_versions import TableVersion, VersionFiles
@@ -47,13 +43,8 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    java = find_java()
-    jars = resolve_jars(kafka_connector(), java, None, print)
-    settings = (("spark.sql.shuffle.partitions", "1"),)
-    directory = tmp_path_factory.mktemp("spark")
-    with spark_session(SparkOptions(java, jars, directory, "fresh", is_short=True, settings=settings)) as it:
-        yield it
+def spark(spark_with_tables: Any) -> Any:
+    return spark_with_tables
 
 
 class Airlines:

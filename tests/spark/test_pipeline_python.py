@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -87,12 +86,6 @@ sinks:
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 SHIFTS = (ROOT / "examples" / "shifts.py").read_text()
-
-
-@pytest.fixture(scope="module")
-def tester() -> Iterator[PipelineTester]:
-    with PipelineTester() as found:
-        yield found
 
 
 def test_a_function_makes_results_of_streams_and_tables_with_modules_beside_it(

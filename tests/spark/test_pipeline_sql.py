@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from barnabas.pipelines.java import find_java
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sql_steps import SqlError, parse_query
 
 pytestmark = pytest.mark.timeout(900)
@@ -18,12 +15,6 @@ EXAMPLES_MIN = 900
 AGGREGATES_MIN = 60
 NOT_UNDERSTOOD = re.compile(r"\bX '|>>>")
 """What sqlglot cannot read though Spark can, and docs/pipelines.md says so: it has other spellings."""
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with spark_session(SparkOptions(find_java(), (), tmp_path_factory.mktemp("logs"), "sql")) as session:
-        yield session
 
 
 def is_query_to_spark(spark: Any, sql: str) -> bool:

@@ -62,10 +62,9 @@ tests:
 """
 
 
-def test_rows_are_let_through_once_sessions_end_and_streams_meet(tmp_path: Path) -> None:
+def test_rows_are_let_through_once_sessions_end_and_streams_meet(tester: PipelineTester, tmp_path: Path) -> None:
     """A session is a row once the watermark has passed its end: the last one is none yet."""
     path = tmp_path / "kinds.yaml"
     path.write_text(PIPELINE)
     (tmp_path / "kinds.test.yaml").write_text(TESTS)
-    with PipelineTester() as tester:
-        tester.check(path)
+    tester.check(path)

@@ -11,7 +11,7 @@ import datetime as dt
 import decimal
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,12 @@ import pytest
 from barnabas.pipelines.avro_encoding import encode
 from barnabas.pipelines.avro_references import with_references
 from barnabas.pipelines.cases import GivenRecord
-from barnabas.pipelines.connector import DELTA, ICEBERG, avro
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import PipelineError, TopicSink
-from barnabas.pipelines.delta_sink import DELTA_SETTINGS
-from barnabas.pipelines.jar_sets import resolve_jars
-from barnabas.pipelines.java import find_java
 from barnabas.pipelines.protobuf_decoding import framed
 from barnabas.pipelines.protobuf_messages import encode_message
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_learning import unknown_ids
-from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import writer_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions, decoded, with_document
 from barnabas.pipelines.staged_batches import StagedBatches
@@ -46,15 +41,8 @@ KINDS = ("delta", "iceberg")
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    directory = tmp_path_factory.mktemp("spark")
-    java = find_java()
-    jars = sum((resolve_jars(each, java, None, print) for each in (avro(), DELTA, ICEBERG)), ())
-    settings = {**DELTA_SETTINGS, "spark.sql.shuffle.partitions": "1"}
-    settings["spark.sql.extensions"] += ",org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    options = SparkOptions(java, jars, directory, "tables", is_short=True, settings=tuple(settings.items()))
-    with spark_session(options) as session:
-        yield session
+def spark(spark_with_tables: Any) -> Any:
+    return spark_with_tables
 
 
 @pytest.mark.parametrize("kind", KINDS)

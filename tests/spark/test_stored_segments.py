@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,15 @@ from barnabas.kernel.real_files import RealFiles
 from barnabas.tiered.spark_source import SegmentsDataSource
 from barnabas.tiered.storage import RemoteStore, open_store
 from tests.support.documented import blocks_of, placed
-from tests.support.spark import spark_session
 from tests.support.stored_segments import FIRST_MS, abort_marker, partition, put_copy, records
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with spark_session(tmp_path_factory.mktemp("spark"), "segments") as session:
-        session.dataSource.register(SegmentsDataSource)
-        yield session
+def spark(spark: Any) -> Any:
+    spark.dataSource.register(SegmentsDataSource)
+    return spark
 
 
 @pytest.fixture
