@@ -23,10 +23,10 @@ FUZZ_SECONDS ?= 60
 SIMULATES_NEXT ?=
 # Three processes for two cores, since a third of what tests take is waiting; what measures time runs alone.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
-# Of test-interop and test-spark, whole files of tests each; 0 is one after the other.
+# Of test-interop and test-spark, whole files of tests each; 0 is one after the other. Each of Spark's takes one to two GB.
 INTEROP_PROCESSES ?= 2
 FAILURE_PROCESSES ?= 2
-SPARK_PROCESSES ?= 2
+SPARK_PROCESSES ?= $(TEST_PROCESSES)
 
 # What test-cluster does, beside what `make test` does of real processes: failures that take minutes, two at a time but for what measures ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
@@ -117,6 +117,7 @@ test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything fo
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes
+	@$(BIN)/python -m tests.support.spark_archive
 	@$(TRIED_PYTEST) -n $(SPARK_PROCESSES) --dist loadfile --no-loadscope-reorder tests/spark --timeout 900
 
 .PHONY: test-console

@@ -23,6 +23,7 @@ from tests.spark.topics import Topics
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
 from tests.support.longest_first import file_of, longest_first
 from tests.support.spark import spark_of_tables, spark_session
+from tests.support.spark_archive import JAVA_VARIABLE, java_options
 from tests.support.supervised_cluster import RunningCluster, supervised_cluster
 
 BROKERS = 3
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SPARKS] = {}
     # A run that stores Spark's classes takes a minute longer.
     os.environ.setdefault(VARIABLE, ArchiveUse.USE.value)
+    os.environ.setdefault(JAVA_VARIABLE, java_options())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
