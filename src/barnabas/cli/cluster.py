@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
 from barnabas.cli.log_directories import DIRECTORY_COLUMNS, directory_row
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, size
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ _BROKER_COLUMNS = (
 _SHOWN_SOFTWARE = {"barnabas": "Barnabas", "other": "Apache Kafka or other"}
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class DescribedBroker:
     """A broker; `software` and `directories` are None where it did not answer itself."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any
+
+from barnabas.kernel.facts import fact
 
 
 class State(enum.Enum):
@@ -23,7 +24,7 @@ ORDER = tuple(State)
 """The worst first."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Finding:
     """One thing that was looked at: how it is, and what to do."""
 

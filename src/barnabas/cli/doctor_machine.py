@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +16,7 @@ from barnabas.cli.doctor_aside import aside, found_aside
 from barnabas.cli.doctor_container import check_container
 from barnabas.cli.doctor_findings import Finding, State
 from barnabas.cli.output import printable, size
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from barnabas.config.listeners import Endpoint
@@ -35,7 +35,7 @@ _NETWORK_TYPES: Final = ("nfs", "cifs", "smb", "9p", "ceph", "glusterfs", "afs",
 _FLEETING_TYPES: Final = ("tmpfs", "ramfs", "overlay")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Space:
     """A file system: sizes in bytes, and inodes, of which some file systems count none."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from barnabas.cli.group_states import find_group, is_told_no_members
 from barnabas.cli.later_commands import LaterCommands
 from barnabas.cli.missing import missing_groups
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, say, shown
+from barnabas.kernel.facts import fact
 from barnabas.wire.sentinels import LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _MEMBER_COLUMNS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class PartitionProgress:
     """How far a group has read one partition, and which member reads it now."""
 
@@ -71,7 +71,7 @@ class PartitionProgress:
         return None if self.offset is None or self.end_offset is None else max(0, self.end_offset - self.offset)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class DescribedGroup:
     """A group, its members and their progress."""
 

@@ -13,10 +13,11 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
+
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,7 +40,7 @@ class Mark(enum.Enum):
     FAINT = "dim"
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Marked:
     """A cell that stands out; in JSON and piped it is its value."""
 
@@ -47,7 +48,7 @@ class Marked:
     mark: Mark
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Column:
     """A column: its heading for people, its name for programs (snake_case), and whether it holds numbers."""
 

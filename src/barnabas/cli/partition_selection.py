@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
@@ -13,6 +12,7 @@ from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import printable, say
 from barnabas.cli.record_formats import shown_time
 from barnabas.cli.starts import Ago, AtOffset, AtTime, BeforeEnd, Start
+from barnabas.kernel.facts import fact
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
@@ -27,7 +27,7 @@ _NUMBERS_MAX: Final = 200_000
 _NAMES_SHOWN_MAX: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Bounds:
     """Where a partition begins and ends: its first offset, and the one behind its last record."""
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ _MODE: Final = 0o777
 _KEYS: Final = {"bootstrap-server": "bootstrap", "command-config": "command_config"}
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Profile:
     """A cluster: its brokers, and the file of the login, None where it wants none."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
@@ -17,6 +17,7 @@ from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
 from barnabas.client.errors import ClientError
 from barnabas.client.settings import ConsumerSettings, IsolationLevel, OffsetReset
+from barnabas.kernel.facts import fact
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ JOINING_POLL_MS: Final = 20.0
 """While a group gives partitions, of which there may be nothing to read: no records end such a poll."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact(kw_only=True)
 class Plan:
     """What the user wants; None and () mean that he did not say."""
 

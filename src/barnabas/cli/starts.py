@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from barnabas.cli.edges import Edge
 from barnabas.cli.record_formats import parse_time
+from barnabas.kernel.facts import fact
 
 _OFFSET_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = 12
@@ -35,28 +35,28 @@ _ISO_DURATION: Final = (
 """As `kafka-consumer-groups --by-duration` takes it."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class AtOffset:
     """The record with this offset."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class AtTime:
     """The first record that is not older; the end where all are older."""
 
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class BeforeEnd:
     """So many records before the end, or the beginning where there are fewer."""
 
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Ago:
     """The first record that is not older than this."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from barnabas.cli.later_commands import LaterCommands
 from barnabas.cli.missing import missing_topics, say_no_topics
 from barnabas.cli.output import Column, Mark, Marked, counted, print_fields, print_json, print_table, shown
 from barnabas.cli.topic_ids import topic_id
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -77,7 +77,7 @@ _SHOWN_HEALTH = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class DescribedTopic:
     """A topic with the configs of its own."""
 

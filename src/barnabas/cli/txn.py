@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,6 +11,7 @@ from barnabas.cli.command_config import seen_by_command
 from barnabas.cli.completed_names import complete_brokers, complete_topics, complete_transactional_ids
 from barnabas.cli.connection import CommandError, ExitStatus, bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, Mark, Marked, counted, print_json, print_table, say, shown
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -52,7 +52,7 @@ _HANGING_COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Hanging:
     """An open transaction whose end nobody will write; the id is None where no coordinator knows the producer."""
 

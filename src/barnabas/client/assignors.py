@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.topics import TopicPartition
 
 Assignment = dict[str, list[TopicPartition]]
 """The partitions of each member, by member id."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class MemberSubscription:
     """What a member says when it joins. `owned` is what it owns still, and `generation` since when."""
 
@@ -27,7 +27,7 @@ class MemberSubscription:
     generation: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Assignor:
     """A way to assign, under the name that members agree on. A cooperative one lets members keep what they have
     while they join again.

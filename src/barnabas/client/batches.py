@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from barnabas.client.errors import DeliveryTimeoutError
 from barnabas.client.records import RecordMetadata
+from barnabas.kernel.facts import fact
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 PRODUCER_EPOCH_MAX: Final = 32_767
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ProducerIdentity:
     """The producer id and epoch of the sequences."""
 

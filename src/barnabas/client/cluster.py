@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import ZERO_UUID
 from barnabas.wire.sentinels import NO_BROKER, NO_EPOCH
@@ -19,7 +20,7 @@ STEP_PARTITIONS: Final = 1_024
 """So many partitions, and topics, are taken into an image in one turn of the loop: some milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class BrokerNode:
     """A broker that is alive."""
 
@@ -29,7 +30,7 @@ class BrokerNode:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class PartitionInfo:
     """A partition; `leader_id` is -1 where there is no leader."""
 
@@ -40,7 +41,7 @@ class PartitionInfo:
     offline_replicas: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class TopicInfo:
     """A topic: its id (16 zeros where brokers tell none) and partitions by number, or why it cannot be used."""
 
@@ -51,7 +52,7 @@ class TopicInfo:
     error: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Cluster:
     """The image."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Severity(enum.Enum):
     """What remains works; the next failure may be one too many."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Problem:
     """One thing that is wrong, and what to do."""
 
@@ -48,7 +49,7 @@ class Problem:
     brokers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Observed:
     """What brokers have told."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from barnabas.kernel.facts import fact
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ConfigSynonym:
     """A place and a name that could set a configuration; `value` is None where it is secret or unset."""
 
@@ -14,7 +14,7 @@ class ConfigSynonym:
     source: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ConfigEntry:
     """One configuration of a resource; `source` is the protocol's number, `value` None where it is secret or unset."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from barnabas.client.assignors import RANGE, Assignor
 from barnabas.client.isolation import IsolationLevel
+from barnabas.kernel.facts import fact
 from barnabas.link.limits import check_positive
 
 
@@ -18,7 +18,7 @@ class OffsetReset(enum.Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact(kw_only=True)
 class ConsumerSettings:
     """How a consumer reads, and how it is a member of its group."""
 

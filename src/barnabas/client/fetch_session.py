@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.fetch_session import FetchSessionHandler
 from barnabas.wire.messages import FetchRequest
@@ -28,7 +28,7 @@ SESSION_ERRORS: Final = frozenset(
 """The errors after which the fetch session is reopened."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class FetchTarget:
     """What is wanted of one partition."""
 

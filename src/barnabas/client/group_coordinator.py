@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.coordinator import Coordinator, KeyType
 from barnabas.client.errors import CommitFailedError
 from barnabas.client.records import OffsetAndMetadata
 from barnabas.client.subscription_bytes import by_topic
+from barnabas.kernel.facts import fact
 from barnabas.link.errors import RequestTimeoutError
 from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -23,7 +23,7 @@ NO_GENERATION: Final = -1
 _MEMBERSHIP_LOST: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Membership:
     """The identity in requests to a group; the defaults are for a client that is not a member."""
 

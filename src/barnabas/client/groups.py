@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GroupListing:
     """A group that some broker coordinates."""
 
@@ -21,7 +22,7 @@ class GroupListing:
     coordinator_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GroupMemberDescription:
     """A member and what it is assigned."""
 
@@ -32,7 +33,7 @@ class GroupMemberDescription:
     assignment: tuple[TopicPartition, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class GroupDescription:
     """A group and its members."""
 

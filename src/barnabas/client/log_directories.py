@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -14,7 +15,7 @@ TIMEOUT_MS: Final = 5_000
 """How long one broker is asked."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class ReplicaLog:
     """A log in a directory; with `is_future` a copy that takes the place of the current log when it has all of it."""
 
@@ -27,7 +28,7 @@ class ReplicaLog:
     is_future: bool
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class LogDirectory:
     """A log directory; total and usable bytes are None where the broker is too old to tell, or the directory cannot be
     used.

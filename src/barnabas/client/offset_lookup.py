@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.client.isolation import IsolationLevel
 from barnabas.client.records import OffsetAndTimestamp
 from barnabas.client.retrying import is_retriable
+from barnabas.kernel.facts import fact
 from barnabas.wire import messages
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import CONSUMER_ID
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from barnabas.client.connections import Lane
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class EpochEnd:
     """Where the largest leader epoch up to the one asked for ends; -1 twice where the log has none."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from barnabas.kernel.facts import fact
 from barnabas.kernel.transitions import TransitionTable
 from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
 
@@ -56,7 +56,7 @@ POSITION = TransitionTable(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Position:
     """The offset of the next record, the epoch of the last one read (-1: not known), and the leader epoch for which
     both are trusted.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from barnabas.kernel.facts import fact
 from barnabas.link.limits import check_positive
 from barnabas.wire.compression_types import NO_COMPRESSION, Compression
 
@@ -13,7 +13,7 @@ BUFFER_BYTES_DEFAULT: Final = 32 * 1024 * 1024
 IDEMPOTENT_IN_FLIGHT_MAX: Final = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact(kw_only=True)
 class ProducerSettings:
     """How a producer sends."""
 

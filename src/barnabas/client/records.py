@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -50,7 +50,7 @@ class ConsumerRecord(NamedTuple):
     timestamp_type: TimestampType
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RecordColumn:
     """Keys and values of records of one partition, in order; without `keys` all are null."""
 
@@ -80,7 +80,7 @@ class RecordColumn:
         return RecordColumn(self.partition, self.offsets[begin:], keys, self.values[begin:])
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class OffsetAndMetadata:
     """A position that a group commits: the offset of the next record to read, and the epoch of the last one read."""
 
@@ -89,7 +89,7 @@ class OffsetAndMetadata:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class OffsetAndTimestamp:
     """What a look-up by time found."""
 

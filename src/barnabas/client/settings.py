@@ -6,9 +6,10 @@ that only asks needs neither.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from barnabas.kernel.facts import fact
 from barnabas.kernel.later import attributes_later
 from barnabas.link.limits import check_positive
 from barnabas.link.outgoing import OutgoingSettings
@@ -53,7 +54,7 @@ __all__ = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@fact(kw_only=True)
 class ClientSettings:
     """What all users of a client share."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.admin_calls import AdminCalls
 from barnabas.client.subscription_bytes import by_topic
+from barnabas.kernel.facts import fact
 from barnabas.link.errors import UnsupportedVersionError
 from barnabas.wire import messages
 from barnabas.wire.api_keys import ApiKey
@@ -24,7 +24,7 @@ _AT_A_TIME: Final = 500
 _NO_TRANSACTION: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class TransactionListing:
     """A transactional id, the state of its transaction as Kafka spells it, and the broker that coordinates it."""
 
@@ -34,7 +34,7 @@ class TransactionListing:
     coordinator_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class TransactionDescription:
     """A transactional id; `started_at_ms` is None where no transaction is open. `partitions` are those in which its end
     has not been written yet.
@@ -50,7 +50,7 @@ class TransactionDescription:
     coordinator_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class PartitionProducer:
     """A producer that a partition's log remembers. `coordinator_epoch` is -1 before the first transaction ended;
     `transaction_offset` is where the open transaction begins, None without one.

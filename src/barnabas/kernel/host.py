@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from barnabas.kernel.facts import fact
+
 if TYPE_CHECKING:
     import asyncio
     import random
@@ -45,7 +47,7 @@ class Entropy(Protocol):
     def __call__(self, count: int, /) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class FileStatus:
     """What `Files.status` says of one path."""
 

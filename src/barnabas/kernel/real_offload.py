@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from barnabas.kernel.facts import fact
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ Result = TypeVar("Result")
 JOIN_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class OffloadLimits:
     """Bounds of one kind, in each lane: threads, and pieces of work that are accepted and not finished."""
 

@@ -21,9 +21,10 @@ writes it, each state with its valid previous states; the event is then the targ
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping
@@ -48,7 +49,7 @@ class IllegalTransitionError(RuntimeError):
         self.event = event
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Advanced(Generic[Item, State]):
     """What became of a batch: the new state of each item that moved, and the refusal for each that did not."""
 

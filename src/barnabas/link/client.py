@@ -11,9 +11,9 @@ import operator
 import struct
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from barnabas.kernel.facts import fact
 from barnabas.kernel.lazy_timer import ROUNDING_SECONDS, LazyTimer
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.connection import Connection, LinkContext
@@ -72,7 +72,7 @@ class _InFlight:
         self.expires_at = expires_at
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Pieces:
     """A response of many bytes that is not decoded yet."""
 

@@ -6,9 +6,9 @@ import asyncio
 import enum
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, cast
 
+from barnabas.kernel.facts import fact
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
@@ -47,7 +47,7 @@ _OPEN: Final = Phase.OPEN
 _UNREAD_OUTPUT: Final = int(Pause.UNREAD_OUTPUT)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class LinkContext:
     """What the connections of one host share."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from barnabas.kernel.facts import fact
 from barnabas.link.outgoing import Outgoing, OutgoingSettings
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from barnabas.link.tls import TlsEnd
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Connector:
     """Makes connections; nothing is sent yet. `random` is the host's, for jitter."""
 

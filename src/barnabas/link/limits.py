@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from barnabas.kernel.facts import fact
 
-@dataclass(frozen=True, slots=True)
+
+@fact
 class LinkLimits:
     """The bounds of one connection. Values are bytes, milliseconds or counts, as the names say; ValueError if one is
     not positive.

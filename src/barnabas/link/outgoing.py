@@ -13,10 +13,10 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas import __version__
+from barnabas.kernel.facts import fact
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.kernel.turns import in_turns
 from barnabas.link.client import (
@@ -61,7 +61,7 @@ _NOTHING_KNOWN: Final[Mapping[int, tuple[int, int]]] = {}
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class OutgoingSettings:
     """Bounds and pauses of an outgoing connection: counts and milliseconds, under names close to Kafka's configs."""
 

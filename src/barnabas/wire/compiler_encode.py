@@ -17,9 +17,9 @@ import functools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
+from barnabas.kernel.facts import fact
 from barnabas.kernel.steps import Steps
 from barnabas.wire import catalogue
 from barnabas.wire.classes import message_class
@@ -74,7 +74,7 @@ def _space(name: str, version: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class _Item:
     """A value that waits to be packed with its neighbours; `array`: so many numbers as the variable `count` says."""
 

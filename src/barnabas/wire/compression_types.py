@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Final
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.record_errors import DecompressedTooLargeError, UnsupportedCompressionTypeError
 
 Buffer = bytes | bytearray | memoryview
@@ -37,7 +37,7 @@ class CompressionType(enum.IntEnum):
 _COMPRESSION_TYPES: Final = tuple(CompressionType)
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class LevelRange:
     """The values of `compression.<codec>.level` (KIP-390); `default` is allowed even outside of the range, as gzip's -1
     is.
@@ -58,7 +58,7 @@ LEVELS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Compression:
     """A codec and its level; without a level, Kafka's default for the codec. Raises ValueError for a level that the
     codec does not have.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from dataclasses import dataclass
 from typing import Final
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.records import Record
@@ -35,7 +35,7 @@ class ControlRecordType(enum.IntEnum):
     KRAFT_VOTERS = 6
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class EndTransactionMarker:
     """The decision on a producer's transaction."""
 

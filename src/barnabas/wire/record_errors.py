@@ -7,14 +7,14 @@ belongs into the response.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.primitives import ProtocolError
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class RecordError:
     """One record that made its batch unacceptable: `BatchIndexAndErrorMessage` of a Produce response (KIP-467)."""
 

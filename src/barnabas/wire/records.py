@@ -10,9 +10,9 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+from barnabas.kernel.facts import fact
 from barnabas.wire.compression_types import DEFAULT_DECOMPRESSED_BYTES_MAX, Buffer, CompressionType
 from barnabas.wire.record_errors import CorruptRecordError
 
@@ -69,7 +69,7 @@ class BatchSpan(NamedTuple):
     """The base offset of a batch of magic 2; the last offset of a compressed message of magic 0 or 1."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class BatchWalk:
     """The whole batches of a buffer, and what is left after them."""
 

@@ -37,8 +37,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from barnabas.kernel.facts import fact
 
 INTEGER_RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "int8": (-(1 << 7), (1 << 7) - 1),
@@ -79,7 +80,7 @@ class Fresh(enum.Enum):
 Default = bool | int | float | str | bytes | Fresh | None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Versions:
     """The versions `low` to `high`, both included; none if `high` is below `low`."""
 
