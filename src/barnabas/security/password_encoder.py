@@ -20,8 +20,10 @@ from barnabas.config.derived import Values
 from barnabas.config.keys import Password
 from barnabas.security.password_ciphers import Cipher, CipherError, cipher_of
 
-ITERATIONS_MAX: Final = 10_000_000
-"""Of one value: some five seconds of a thread. Kafka has no bound, but a znode may say 2,147,483,647."""
+ITERATIONS_MAX: Final = 2_000_000
+"""Of one value: a second or two of a thread, and several times what is recommended anywhere. Kafka has no bound, but a
+znode may say 2,147,483,647.
+"""
 _KEY_FACTORY: Final = "PBKDF2WithHmacSHA512"
 _HASHES: Final[Mapping[str, str]] = {
     "pbkdf2withhmacsha1": "sha1",
@@ -190,7 +192,7 @@ class Encoded:
 
 
 def _too_many() -> str:
-    return f"more than {ITERATIONS_MAX} would take minutes of a processor"
+    return f"more than {ITERATIONS_MAX} are not taken"
 
 
 def _length(text: str) -> int:

@@ -22,8 +22,8 @@ from barnabas.security.password_encoder import Encoded, PasswordEncoder, Passwor
 Texts = Mapping[str, str]
 Result = TypeVar("Result")
 
-ITERATIONS_OF_ALL_MAX: Final = 50_000_000
-"""Of all values that are read at once, with both secrets: half a minute of a thread. A znode has room for 1,000."""
+ITERATIONS_OF_ALL_MAX: Final = 10_000_000
+"""Of all values that are read at once, with both secrets: some seconds of a thread. A znode has room for 1,000."""
 _LANE: Final = "passwords"
 """A thread of its own: no handshake and no log waits for a znode with a million iterations."""
 _NOT_CONFIGURED: Final = "Password encoder secret not configured: set password.encoder.secret, and start again"

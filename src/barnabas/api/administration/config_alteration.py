@@ -7,7 +7,7 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from barnabas.api.administration.guarded_writes import (
     ATTEMPTS,
@@ -41,9 +41,11 @@ from barnabas.coordination.operations import Create, Exists, GetData, SetData, Z
 from barnabas.coordination.ports import Store
 from barnabas.coordination.protocol import CreateMode
 from barnabas.security.password_encoder import PasswordEncoderError
-from barnabas.security.stored_passwords import Sealed, StoredPasswords, is_stored_password
+from barnabas.security.stored_passwords import Opened, Sealed, StoredPasswords, is_stored_password
 from barnabas.wire.errors import ErrorCode, KafkaError
 
+_OPENED_SECONDS_MAX: Final = 25.0
+"""Clients wait for 30 seconds."""
 Texts = Mapping[str, str]
 Keys = Mapping[str, ConfigKey[Any]]
 Edit = Callable[[Texts, Keys], dict[str, str]]
@@ -137,7 +139,7 @@ class ConfigAlterer:
             return changed
 
         async def change_one(existing: Texts) -> dict[str, str]:
-            before = await self._passwords.opened(existing)
+            before = await self._opened(existing)
             changed = edit({**before.clear, **before.sealed}, known)
             sealed = {name: text for name, text in changed.items() if isinstance(text, Sealed)}
             clear = {name: text for name, text in changed.items() if name not in sealed}
@@ -152,6 +154,16 @@ class ConfigAlterer:
         entity, change = (broker_name, change_one) if of_one_broker else (DEFAULT_ENTITY, change_all)
         async with self._one_of_brokers:
             await self._alter(ConfigEntityType.BROKERS, entity, change, validate_only=validate_only)
+
+    async def _opened(self, existing: Texts) -> Opened:
+        """Raises `KafkaError` (REQUEST_TIMED_OUT) where that takes longer than clients wait."""
+        try:
+            async with asyncio.timeout(_OPENED_SECONDS_MAX):
+                return await self._passwords.opened(existing)
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "The passwords that there are take long to be decoded: try again later."
+            ) from None
 
     async def alter_user(self, user: str, credentials: Mapping[str, str | None]) -> None:
         """Sets a user's SCRAM credentials, by mechanism, and deletes those that are None; quotas and others stay.
