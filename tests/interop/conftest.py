@@ -30,6 +30,7 @@ LONGEST = (
     "test_older_protocol",
     "test_connection_rates",
     "test_zookeeper_security",
+    "test_stored_passwords",
     "test_object_store",
     "test_consumer_protocol",
 )
