@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -11,6 +12,7 @@ from barnabas.cli.config_resources import HIDDEN, Kind, Resource, check_names, r
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import Column, print_table, say
 from barnabas.client.admin import ConfigEntry, ConfigOperation
+from barnabas.config.key_table import broker_keys
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -159,8 +161,15 @@ def _is_own(resource: Resource, entry: ConfigEntry | None) -> bool:
     return entry is not None and entry.source == resource.own_source
 
 
+@functools.cache
+def _secret_endings() -> tuple[str, ...]:
+    """What names end with that are secret though no broker has told of them yet, as those of one listener."""
+    return tuple(key.name for key in broker_keys().values() if key.sensitive)
+
+
 def _effect(name: str, before: ConfigEntry | None, known: ConfigEntry | None, after: str | None) -> Effect:
-    if known is not None and known.is_sensitive:
+    is_sensitive = known.is_sensitive if known is not None else name.endswith(_secret_endings())
+    if is_sensitive:
         return Effect(name, None, None, is_sensitive=True)
     return Effect(name, None if before is None else before.value, after, is_sensitive=False)
 

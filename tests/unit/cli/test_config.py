@@ -268,13 +268,12 @@ def test_items_are_added_and_taken_away_without_their_spaces(configured: FakeClu
     assert changes == [("cleanup.policy", ConfigOperation.APPEND, "compact")]
 
 
-def test_a_secret_is_set_and_not_shown(configured: FakeCluster, barnabas: Barnabas) -> None:
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.tls.ssl.keystore.key"])
+def test_a_secret_is_set_and_not_shown(configured: FakeCluster, barnabas: Barnabas, name: str) -> None:
     configured.is_slow = True
-    done = barnabas("config", "set", "broker:1", "ssl.key.password=hunter2", "--json", "--dry-run")
-    assert done.document["configs"] == [
-        {"name": "ssl.key.password", "before": None, "after": None, "is_sensitive": True}
-    ]
-    done = barnabas("config", "set", "broker:1", "ssl.key.password=hunter2")
+    done = barnabas("config", "set", "broker:1", f"{name}=hunter2", "--json", "--dry-run")
+    assert done.document["configs"] == [{"name": name, "before": None, "after": None, "is_sensitive": True}]
+    done = barnabas("config", "set", "broker:1", f"{name}=hunter2")
     assert "hunter2" not in done.output + done.errors
 
 
