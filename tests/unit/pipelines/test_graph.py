@@ -11,8 +11,10 @@ import pytest
 
 from barnabas.pipelines.definition import Pipeline, TopicSink
 from barnabas.pipelines.graph import dot_of, graph_of, mermaid_of, svg_of, text_of
+from tests.support.command_runs import run_barnabas
 from tests.unit.pipelines.pipeline_files import read_flights
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 UNUSED = ("  - name: by_hour\n", "  - name: idle\n    sql: SELECT name FROM named\n  - name: by_hour\n")
 
@@ -98,3 +100,14 @@ def test_mermaid_and_dot_quote_whatever_a_name_has(pipeline: Pipeline) -> None:
     strings = re.sub(r'"(?:[^"\\]|\\.)*"', "", dot)
     assert '"' not in strings
     assert "\x1b" not in dot
+
+
+def test_the_picture_in_the_docs_is_of_the_file_above_it(tmp_path: Path) -> None:
+    page = (DOCS / "pipelines.md").read_text("utf-8")
+    picture = "![What the pipeline above does: topics and tables, steps, results](images/pipeline-graph.svg)"
+    above, _, _ = page.partition(picture)
+    file = tmp_path / "delays.yaml"
+    file.write_text(above.rpartition("```yaml\n")[2].partition("```")[0], "utf-8")
+    drawn = run_barnabas("pipeline", "graph", str(file), "--format", "svg")
+    assert drawn.status == 0, drawn.errors
+    assert drawn.output == (DOCS / "images" / "pipeline-graph.svg").read_text("utf-8")
