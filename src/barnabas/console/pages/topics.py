@@ -229,7 +229,7 @@ def _since(visit: Visit) -> str:
     if history.earlier is None:
         return f"since {began} UTC, when the console started to look"
     since = moment(history.earlier.since_ms, visit.now_ms)
-    return f"since {since} UTC, of those before {began} as broker {history.earlier.node_id} remembers them"
+    return f"since {since} UTC, those before {began} as broker {history.earlier.node_id} remembers them"
 
 
 def _steps(states: list[PartitionState]) -> list[tuple[PartitionState, PartitionState]]:
