@@ -75,7 +75,7 @@ def _avro(part: Source | KeyFormat, mark: str, content: Column, document: str) -
         # Of the type of a record, also where no schema is known yet.
         nothing = from_avro(F.lit(None).cast("binary"), ours, {"mode": "PERMISSIVE"})
         chosen = F.when(~conditions[0] | ~conditions[1], nothing)
-        for number, writer in dict(part.writers.by_id).items():
+        for number, writer in part.writers.usable.items():
             options = {"mode": "PERMISSIVE", "avroSchema": ours}
             chosen = chosen.when(schema_id == number, from_avro(value, wrapped(writer, is_written=True), options))
         # What is not known yet ends the query, until something was met that the registry does not know (WriterSchemas).
@@ -94,7 +94,7 @@ def _protobuf(part: Source | KeyFormat, mark: str, content: Column, kind: DataTy
     assert isinstance(kind, StructType)
     known = None
     if part.writers is not None and part.writers.was_asked:
-        by_id = {number: places_in(text) for number, text in dict(part.writers.by_id).items()}
+        by_id = {number: places_in(text) for number, text in part.writers.usable.items()}
         known = KnownPlaces(mark, by_id, part.writers.is_careful)
     drops = isinstance(part, Source) and part.drops_others
     read = value_reader(part.descriptors, part.message, part.framing, known, tells_others=drops)

@@ -373,7 +373,7 @@ class PipelineRun:
 
     def _frame_of(self, view: str, source: Source) -> DataFrame:
         """The frame of a source for the query of a view."""
-        self._schemas.makes_view(source)
+        self._schemas.makes_view(source, view)
         if source.read is ReadMode.STREAM:
             return stream_frame(self._session, source, self._kafka, self._starts.get(source.topic))
         return self._tables.frame(view, source)

@@ -9,14 +9,19 @@ begun, which costs a second reading of the topic, and only a schema that can be 
 asked in vain is bounded by `MISSES_MAX` at once and `MISSES_PER_SECOND` from then on, the smallest ids first, since
 registries count up; an id that was not asked for is garbage for the time of the run.
 
+What was garbage of a batch stays garbage of it where a run is killed: it is noted before the batch is begun, and held
+back when the batch is done again, also if the registry knows it by then. Else a table that has the batch would lack the
+row, and nobody would write a letter.
+
 INVARIANT: what the plan takes for garbage is no id of a schema that can be read, unless too many others are.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.pipelines.advice import views_behind
@@ -28,11 +33,14 @@ from barnabas.pipelines.definition import (
     ReadMode,
     Source,
 )
+from barnabas.pipelines.durable_files import write_json
 from barnabas.pipelines.schema_registry import learn_id, learn_unknown, unknown_in
 from barnabas.pipelines.sources import KafkaOptions, records_of_batch
 from barnabas.pipelines.state_directory import StateDirectory
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
 MISSES_MAX: Final = 100
@@ -62,6 +70,16 @@ class _Plan(NamedTuple):
 _NO_PLAN: Final = _Plan(frozenset(), is_careful=False)
 
 
+class _Garbage(NamedTuple):
+    """The ids that were garbage of a batch, by what of a source."""
+
+    batch_id: int
+    ids: Mapping[str, frozenset[int]]
+
+
+_NO_GARBAGE: Final = _Garbage(-1, {})
+
+
 class SchemaLearner:
     """Learns schemas for the queries of a run; called by the threads of all of them."""
 
@@ -83,29 +101,44 @@ class SchemaLearner:
         self._in_views: dict[str, _Plan] = {}
         self._in_plans: dict[str, dict[str, _Plan]] = {}
         """By query, and by what of a source, the schemas that its plan has: others may have been learned since."""
+        self._noted: dict[str, _Garbage] = {}
         self._misses = float(MISSES_MAX)
         self._filled_at = now()
 
-    def makes_view(self, source: Source) -> None:
-        """The source's view is made now, by the schemas that are known."""
+    def makes_view(self, source: Source, view: str) -> None:
+        """The source's view is made now, on this thread, for the query of a view, by the schemas that are known."""
+        done = self._state.batches_done(view)
+        held = self._garbage_of(view, done.begun if done.begun > done.finished else -1)
         for mark, part in source.registered_parts:
             assert part.writers is not None
-            self._in_views[mark] = _Plan(frozenset(part.writers.by_id), part.writers.is_careful)
+            part.writers.hold_back(held.get(mark, frozenset()))
+            # So that the batch behind it is looked at, which may have them too.
+            part.writers.is_careful |= bool(held.get(mark))
+            self._in_views[mark] = _Plan(frozenset(part.writers.usable), part.writers.is_careful)
 
     def starts(self, view: str) -> None:
         """A query starts by the views that are there."""
         self._in_plans[view] = dict(self._in_views)
 
     def look(self, view: str, batch_id: int) -> None:
-        """Before a batch is begun. Raises NewSchemas, PipelineUnreachableError, PipelineError, and what Spark raises.
+        """Before a batch is begun, on the thread that writes it. Raises NewSchemas, PipelineUnreachableError,
+        PipelineError, and what Spark raises.
 
         Asks nothing, and reads nothing, where no id was met that the registry does not know.
         """
+        held, garbage = self._garbage_of(view, batch_id), dict[str, frozenset[int]]()
         for source in self._streams(view):
             for mark, part in source.registered_parts:
                 assert part.writers is not None
-                if part.writers.is_careful and self._learn(source, mark, part, view, batch_id):
+                part.writers.hold_back(held.get(mark, frozenset()))
+                if not part.writers.is_careful:
+                    continue
+                found = self._learn(source, mark, part, view, batch_id)
+                if not (found - held.get(mark, frozenset())).isdisjoint(part.writers.by_id):
                     raise NewSchemas
+                garbage[mark] = found
+        if any(garbage.values()) and not held:
+            self._note(view, _Garbage(batch_id, garbage))
 
     def has_learned(self, view: str, failure: str, error: Exception | None) -> bool:
         """Whether a query has ended by schemas that it did not know, and is to begin again: by what Spark says of its
@@ -145,8 +178,8 @@ class SchemaLearner:
         view: str,
         batch_id: int,
         more: Iterable[int] = (),
-    ) -> bool:
-        """Asks for what a batch has and nobody knows; whether it has schemas that can be read and the plan has not."""
+    ) -> frozenset[int]:
+        """The ids of a batch that the plan has not; those of them that nobody knows are asked for."""
         assert part.writers is not None
         known = self._in_plans.get(view, {}).get(mark, _NO_PLAN).ids
         place = batch_range(self._state.checkpoint(view), batch_id, source.topic)
@@ -156,7 +189,29 @@ class SchemaLearner:
             found |= set(unknown_ids(records, "key" if part.is_key else "value", known))
         with self._lock:
             self._ask(part, sorted(found))
-        return not found.isdisjoint(set(part.writers.by_id) - known)
+        return frozenset(found) - known
+
+    def _garbage_of(self, view: str, batch_id: int) -> Mapping[str, frozenset[int]]:
+        """What was noted of a batch; nothing of a batch that has had none."""
+        if view not in self._noted:
+            try:
+                content = json.loads(self._note_path(view).read_text(encoding="utf-8"))
+                ids = {str(mark): frozenset(map(int, each)) for mark, each in content["garbage"].items()}
+                self._noted[view] = _Garbage(int(content["batch"]), ids)
+            except (OSError, ValueError, TypeError, KeyError, AttributeError):
+                self._noted[view] = _NO_GARBAGE
+        noted = self._noted[view]
+        return noted.ids if noted.batch_id == batch_id else {}
+
+    def _note(self, view: str, garbage: _Garbage) -> None:
+        path = self._note_path(view)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ids = {mark: sorted(each) for mark, each in garbage.ids.items()}
+        write_json(path, {"batch": garbage.batch_id, "garbage": ids})
+        self._noted[view] = garbage
+
+    def _note_path(self, view: str) -> Path:
+        return self._state.table_notes / f"{self._state.name_of(view)}.schemas"
 
     def _ask(self, part: Source | KeyFormat, ids: list[int]) -> None:
         assert part.writers is not None

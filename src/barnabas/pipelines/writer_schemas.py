@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, Final
 
 UNKNOWN_SCHEMA = "barnabas-unknown-schema:"
@@ -38,6 +40,17 @@ class WriterSchemas:
         self.referenced: OrderedDict[tuple[str, int], Any] = OrderedDict()
         """By subject and version what the registry says of schemas that others refer to."""
         self._refused: OrderedDict[int, None] = OrderedDict()
+        self._on_thread = threading.local()
+
+    @property
+    def usable(self) -> Mapping[int, str]:
+        """Of `by_id` what records are read by, on this thread, as of now."""
+        held: frozenset[int] = getattr(self._on_thread, "held", frozenset())
+        return {schema_id: schema for schema_id, schema in self.by_id.copy().items() if schema_id not in held}
+
+    def hold_back(self, ids: frozenset[int]) -> None:
+        """From now on records with these ids do not fit, on this thread, whatever is known of their schemas."""
+        self._on_thread.held = ids
 
     def refuse(self, schema_id: int) -> None:
         """Takes note of an id whose records do not fit."""

@@ -30,6 +30,17 @@ def test_a_letter_is_its_record_as_it_was() -> None:
     assert without_time.record.timestamp_ms is None
 
 
+@pytest.mark.parametrize("value", [None, b"", b"\0\0\0\0\7\2U", b"\0\0\0\0\3\2\2\x08\xf9"])
+@pytest.mark.parametrize("key", [None, b"", b"\0\0\0\0\x09\x0e"])
+def test_keys_and_values_in_any_format_are_sent_back_to_the_byte(key: bytes | None, value: bytes | None) -> None:
+    """Of Avro, and of a message whose fields are all defaults, which has no bytes and is no tombstone."""
+    headers = tuple((b"barnabas.error." + name, told) for name, told in PLACE.items())
+    place = TopicPartition("delays.dlq", 0)
+    letter = letter_of(ConsumerRecord(place, 9, 1, key, value, headers, -1, TimestampType.CREATE_TIME))
+    assert letter is not None
+    assert (letter.record.key, letter.record.value) == (key, value)
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class World:
     def begin(self) -> None:
         """The query starts, by what is known."""
         for source in self.pipeline.sources:
-            self.learner.makes_view(source)
+            self.learner.makes_view(source, "by_day")
         self.learner.starts("by_day")
 
     def unknown_ids(self, _records: object, column: str, known: Iterable[int]) -> list[int]:
@@ -131,6 +132,55 @@ def test_what_another_query_has_learned_is_no_garbage_of_one_that_began_before(w
     world.batch = {7}
     assert not world.look()
     assert world.asked == []
+    assert world.look()
+
+
+def test_what_was_garbage_of_a_batch_that_was_cut_short_is_garbage_of_it_again(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table may have the batch without the row, and the letter may not be written yet."""
+    world.writers.is_careful = True
+    world.registry, world.batch = {8}, {7, 8}
+    assert not world.look()
+    assert world.look()
+    checkpoint = StateDirectory(tmp_path / "state").checkpoint("by_day")
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "0").touch()
+
+    after = World(tmp_path, monkeypatch)
+    after.registry = after.batch = {7, 8}
+    after.writers.by_id |= {7: SCHEMA, 8: SCHEMA}
+    after.begin()
+    assert set(after.writers.usable) == {8}
+    for _ in range(2):  # again where the run fails in between
+        assert after.look()
+        assert set(after.writers.usable) == {8}, "letters, too, are written by this"
+        after.begin()
+    elsewhere: list[set[int]] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(set(after.writers.usable)))
+    thread.start()
+    thread.join()
+    assert elsewhere == [{7, 8}], "other queries are at other batches"
+    # Behind it the schema is known.
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "0").touch()
+    (checkpoint / "offsets" / "1").touch()
+    with pytest.raises(NewSchemas):
+        after.learner.look("by_day", 1)
+    after.begin()
+    assert set(after.writers.usable) == {7, 8}
+    after.learner.look("by_day", 1)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"batch": 0}', '{"batch": 0, "garbage": {"flights": 7}}'])
+def test_a_note_of_garbage_that_nobody_understands_is_none(world: World, tmp_path: Path, content: str) -> None:
+    notes = StateDirectory(tmp_path / "state").table_notes
+    notes.mkdir(parents=True)
+    (notes / "by_day.schemas").write_text(content)
+    world.writers.is_careful = True
+    world.writers.by_id[7] = SCHEMA
+    world.batch = {7}
+    assert not world.look()
     assert world.look()
 
 
