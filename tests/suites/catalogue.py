@@ -10,12 +10,73 @@ from tests.suites.librdkafka import Librdkafka
 from tests.suites.model import Suite
 from tests.suites.no_kafka import NoKafka
 
+# Records there and back, of each codec, with a group, in transactions, and the administration.
+_BY_ANY_ACCESS = (
+    "0012_produce_consume",
+    "0017_compression",
+    "0056_balanced_group_mt",
+    "0081_admin",
+    "0103_transactions",
+)
+_NO_CONSUMER_GROUPS = "Apache Kafka 3.9.1 with ZooKeeper has no groups of the consumer protocol (KIP-848)"
+_ITS_OWN = "its authors know that it fails, and it is run by them when they say so alone"
+_NO_CURL = "wants an identity provider of its own, and librdkafka built with curl"
+_ONLY_WITH = "wants another access to the brokers: below"
+_ONLY_CONSUMER = "is about the consumer protocol: below"
+_EXCLUDED: Mapping[str, str] = {
+    "0028_long_topicnames": _ITS_OWN,
+    "0047_partial_buf_tmout": _ITS_OWN,
+    "0126_oauthbearer_oidc": _NO_CURL,
+}
+
 SUITES: Mapping[str, Suite] = {
     "kafka-python": KafkaPython(),
     "franz-go": franz_go(),
     "no-kafka": NoKafka(),
-    "librdkafka": Librdkafka("default", {}),
-    "librdkafka-noautocreate": Librdkafka("noautocreate", {}),
+    "librdkafka": Librdkafka(
+        {
+            **_EXCLUDED,
+            "0097_ssl_verify": _ONLY_WITH,
+            "0135_sasl_credentials": _ONLY_WITH,
+            "0142_reauthentication": _ONLY_WITH,
+            "0153_memberid": _ONLY_CONSUMER,
+        }
+    ),
+    "librdkafka-noautocreate": Librdkafka(
+        {},
+        variant="noautocreate",
+        scenario="noautocreate",
+        overrides={"auto.create.topics.enable": "false"},
+    ),
+    "librdkafka-ssl": Librdkafka({}, variant="SSL", protocol="SSL", only=["0097_ssl_verify", *_BY_ANY_ACCESS]),
+    "librdkafka-scram": Librdkafka(
+        {},
+        variant="SASL_SSL with SCRAM-SHA-512",
+        protocol="SASL_SSL",
+        mechanism="SCRAM-SHA-512",
+        only=["0135_sasl_credentials", "0142_reauthentication", *_BY_ANY_ACCESS],
+    ),
+    "librdkafka-plain": Librdkafka(
+        {},
+        variant="SASL_PLAINTEXT with PLAIN",
+        protocol="SASL_PLAINTEXT",
+        mechanism="PLAIN",
+        only=["0135_sasl_credentials", "0142_reauthentication"],
+    ),
+    "librdkafka-oauthbearer": Librdkafka(
+        {},
+        variant="SASL_PLAINTEXT with OAUTHBEARER",
+        protocol="SASL_PLAINTEXT",
+        mechanism="OAUTHBEARER",
+        only=["0142_reauthentication", *_BY_ANY_ACCESS],
+    ),
+    "librdkafka-consumer": Librdkafka(
+        {},
+        variant="the consumer protocol",
+        group_protocol="consumer",
+        overrides={"group.coordinator.rebalance.protocols": "classic,consumer"},
+        ours_alone=_NO_CONSUMER_GROUPS,
+    ),
 }
 
 UNOBTAINABLE: Mapping[str, str] = {

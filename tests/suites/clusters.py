@@ -105,10 +105,11 @@ def _kafkas(directory: Path, broker_ids: Sequence[int], overrides: Mapping[str, 
 
 
 def _of_broker(overrides: Mapping[str, object], broker_id: int, port: int) -> dict[str, object]:
-    """With what tells it from others. A suite that has more listeners names the port of this one."""
+    """With what tells it from others. A suite that has more listeners names the port of this one; what is another for
+    each broker it has by their ids."""
+    own = {name: value[broker_id] if isinstance(value, Mapping) else value for name, value in overrides.items()}
     found = {
-        name: value.replace(OWN_PORT, str(port)) if isinstance(value, str) else value
-        for name, value in overrides.items()
+        name: value.replace(OWN_PORT, str(port)) if isinstance(value, str) else value for name, value in own.items()
     }
     return {**found, "broker.rack": f"RACK{broker_id}"}
 

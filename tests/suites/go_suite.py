@@ -29,6 +29,7 @@ class GoSuite:
     seconds_max: int
     told: Callable[[str], Mapping[str, str]]
     excluded: Mapping[str, str] = field(default_factory=dict)
+    ours_alone: str = ""
     broker_ids: Sequence[int] = (1, 2, 3)
     overrides: Mapping[str, object] = field(default_factory=dict)
 

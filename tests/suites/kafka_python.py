@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import ScramMechanism
 
 from tests.suites.clusters import OWN_PORT
 from tests.suites.fetching import called, source_archive
@@ -24,6 +24,7 @@ from tests.suites.processes import (
     run_bounded,
 )
 from tests.suites.reports import junit, name_of_node
+from tests.suites.users import make_user
 from tests.support.certificates import Authority
 from tests.support.ports import free_port
 from tests.support.sasl_cluster import login_module
@@ -36,8 +37,6 @@ _MECHANISMS = {
     "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
     "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
 }
-_ITERATIONS = 4_096
-_USERS_SECONDS = 60.0
 _NO_OVERRIDES: Mapping[str, object] = {}
 _TEST_SECONDS_MAX = 120
 
@@ -52,6 +51,7 @@ class KafkaPython:
     broker_ids = (0,)
     seconds_max = 900.0
     excluded: Mapping[str, str] = {}
+    ours_alone = ""
 
     def __init__(self) -> None:
         self.overrides = _NO_OVERRIDES
@@ -91,7 +91,7 @@ class KafkaPython:
         return [name_of_node(line) for line in shown.splitlines() if "::" in line]
 
     def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
-        _make_user(bootstrap_servers)
+        make_user(bootstrap_servers, _USER, _PASSWORD, _MECHANISMS.values())
         report, log = directory / "report.xml", directory / "pytest.log"
         wanted = directory / "wanted.txt"
         wanted.write_text("\n".join(names))
@@ -120,15 +120,3 @@ class KafkaPython:
         own |= {f"{PORT_VARIABLE}_{transport}": str(port) for transport, port in self._ports.items()}
         own[KEYS_VARIABLE] = str(self._keys)
         return {**plain_environment(), **own, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def _make_user(bootstrap_servers: str) -> None:
-    """With whom its tests log in by SCRAM; it makes one by the tools of the Kafka that it starts."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    wanted = [
-        UserScramCredentialUpsertion(_USER, ScramCredentialInfo(mechanism, _ITERATIONS), _PASSWORD.encode())
-        for mechanism in _MECHANISMS.values()
-    ]
-    for credential in wanted:
-        (future,) = admin.alter_user_scram_credentials([credential], request_timeout=_USERS_SECONDS).values()
-        future.result(_USERS_SECONDS)

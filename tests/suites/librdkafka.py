@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.suites.fetching import called, crate, source_archive
-from tests.suites.model import Outcome, Result
+from tests.suites.librdkafka_access import Access, access
+from tests.suites.model import Outcome, Result, SuiteUnusable
 from tests.suites.processes import plain_environment, run_bounded
 from tests.suites.reports import DETAIL_CHARACTERS_MAX, librdkafka_state
 from tests.support.apache_kafka import TOPIC_COMMAND
@@ -30,8 +31,15 @@ _BUILD_SECONDS_MAX = 1_500.0
 _TEST = re.compile(
     r"^    _TEST\(\s*(?P<name>\w+),(?P<rest>.*?)\),\n(?=    _TEST|\n|#|    /\*)", re.DOTALL | re.MULTILINE
 )
+_NOT_QUICK = ("0082_fetch_max_bytes",)
+"""What skips itself where fewer records are wanted."""
 _TOOLS = {"kafka-topics.sh": TOPIC_COMMAND, "kafka-acls.sh": "kafka.admin.AclCommand", "kafka-run-class.sh": ""}
-_LEFT_OUT = ("WITH_SASL", "WITH_SSL", "WITH_CURL", "WITH_ZSTD", "ENABLE_LZ4_EXT", "RDKAFKA_BUILD_EXAMPLES")
+# SCRAM and OAUTHBEARER are librdkafka's own; what Cyrus' library adds is GSSAPI, which neither cluster has.
+_LEFT_OUT = ("WITH_SASL", "WITH_CURL", "ENABLE_LZ4_EXT", "RDKAFKA_BUILD_EXAMPLES")
+_BUILT_IN = (
+    "WITH_SSL", "WITH_ZSTD", "WITH_SASL_SCRAM", "WITH_SASL_OAUTHBEARER", "RDKAFKA_BUILD_TESTS", "RDKAFKA_BUILD_STATIC",
+)  # fmt: skip
+_HEADERS = {"openssl/ssl.h": "libssl-dev", "zstd.h": "libzstd-dev", "zlib.h": "zlib1g-dev"}
 
 
 class Librdkafka:
@@ -42,19 +50,44 @@ class Librdkafka:
     broker_ids = (1, 2, 3)
     seconds_max = 300.0
 
-    def __init__(self, scenario: str, excluded: Mapping[str, str]) -> None:
-        self.name = "librdkafka" if scenario == "default" else f"librdkafka, {scenario}"
+    def __init__(
+        self,
+        excluded: Mapping[str, str],
+        *,
+        variant: str = "",
+        scenario: str = "default",
+        overrides: Mapping[str, object] | None = None,
+        protocol: str = "PLAINTEXT",
+        mechanism: str = "",
+        group_protocol: str = "classic",
+        only: Sequence[str] = (),
+        ours_alone: str = "",
+    ) -> None:
+        """`variant` is added to the name; `protocol` and `mechanism` say how its clients come; `group_protocol` is
+        that of its consumers; of `only` some tests it has no others. With `ours_alone`, Kafka's lack is why.
+        """
+        self.name = f"librdkafka, {variant}" if variant else "librdkafka"
         self.excluded = excluded
-        self.overrides: Mapping[str, object] = (
-            {"auto.create.topics.enable": "false"} if scenario == "noautocreate" else {}
-        )
+        self.overrides: Mapping[str, object] = overrides or {}
+        self.ours_alone = ours_alone
         self._scenario = scenario
+        self._protocol, self._mechanism = protocol, mechanism
+        self._group_protocol = group_protocol
+        self._only = only
+        self._access: Access | None = None
 
     def prepare(self) -> None:
         self._runner()
+        if self._protocol != "PLAINTEXT" and self._access is None:
+            self._access = access(self._protocol, self._mechanism, self.broker_ids)
+            self.overrides = {**self.overrides, **self._access.overrides}
 
     def tests(self) -> Sequence[str]:
-        return broker_tests((self._source() / "tests" / "test.c").read_text("utf-8"), self._scenario)
+        found = broker_tests((self._source() / "tests" / "test.c").read_text("utf-8"), self._scenario)
+        missing = [name for name in self._only if name not in found]
+        if missing:
+            raise SuiteUnusable(f"{self.name}: no tests of its: {', '.join(missing)}")
+        return list(self._only) or found
 
     def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
         tools = directory / "kafka"
@@ -63,9 +96,13 @@ class Librdkafka:
         _write_java_clients(self._source() / "tests" / "java", tests, tools)
         (directory / "src").mkdir()
         shutil.copy(self._source() / "src" / "statistics_schema.json", directory / "src")
-        (directory / "test.conf").write_text(
-            f"metadata.broker.list={bootstrap_servers}\ntest.timeout.multiplier={_PATIENCE}\n"
-        )
+        # Beside what they are given some read keys of the suite's own.
+        shutil.copytree(self._source() / "tests" / "fixtures", tests / "fixtures")
+        config = {"metadata.broker.list": bootstrap_servers, "test.timeout.multiplier": str(_PATIENCE)}
+        if self._access is not None:
+            self._access.make_users(bootstrap_servers)
+            config |= self._access.config
+        (directory / "test.conf").write_text("".join(f"{name}={value}\n" for name, value in config.items()))
         environment = {
             **plain_environment(),
             "TEST_KAFKA_VERSION": "3.9.1",
@@ -73,6 +110,8 @@ class Librdkafka:
             "BROKERS": bootstrap_servers,
             "RDKAFKA_TEST_CONF": str(directory / "test.conf"),
             "TEST_SCENARIO": self._scenario,
+            **({} if self._group_protocol == "classic" else {"TEST_CONSUMER_GROUP_PROTOCOL": self._group_protocol}),
+            **({} if self._access is None else self._access.environment),
             **{f"BROKER_ADDRESS_{number}": address for number, address in enumerate(bootstrap_servers.split(","), 1)},
         }
         with ThreadPoolExecutor(_PROCESSES) as threads:
@@ -82,8 +121,9 @@ class Librdkafka:
     def _run_one(self, name: str, tests: Path, directory: Path, environment: Mapping[str, str]) -> Result:
         log, report = directory / f"{name}.log", directory / f"{name}.json"
         # -L: without tests that want no broker; -Q: fewer records where a test has both.
+        fewer = [] if name in _NOT_QUICK else ["-Q"]
         status = run_bounded(
-            [self._runner(), "-p1", "-L", "-Q", name],
+            [self._runner(), "-p1", "-L", *fewer, name],
             tests,
             log,
             seconds_max=self.seconds_max,
@@ -105,9 +145,10 @@ class Librdkafka:
 
     def _runner(self) -> Path:
         source = self._source()
-        build = source / "build"
+        build = source / "build-tls"
         runner = build / "tests" / "test-runner"
         if not runner.exists():
+            _check_headers(source)
             # Its header includes curl's whether it is built with it or not.
             stub = source / "stub" / "curl"
             stub.mkdir(parents=True, exist_ok=True)
@@ -117,7 +158,7 @@ class Librdkafka:
             flags = f"-I{stub.parent} -fmacro-prefix-map={source / 'tests'}/= -w"
             how: list[str | Path] = [
                 *(f"-D{option}=OFF" for option in _LEFT_OUT),
-                *(f"-D{option}=ON" for option in ("RDKAFKA_BUILD_TESTS", "RDKAFKA_BUILD_STATIC")),
+                *(f"-D{option}=ON" for option in _BUILT_IN),
                 "-DCMAKE_BUILD_TYPE=Release",
                 f"-DCMAKE_C_FLAGS={flags}",
                 f"-DCMAKE_CXX_FLAGS={flags} -DWITH_RAPIDJSON=1 -I{rapidjson}",
@@ -126,6 +167,17 @@ class Librdkafka:
             compile_all: list[str | Path] = ["cmake", "--build", build, "--target", "test-runner", "-j", "2"]
             called(compile_all, source, seconds_max=_BUILD_SECONDS_MAX)
         return runner
+
+
+def _check_headers(source: Path) -> None:
+    """`SuiteUnusable` where what librdkafka is to be built with is not installed: cmake's word for that is long."""
+    for header, package in _HEADERS.items():
+        wanted = source / "wanted.c"
+        wanted.write_text(f"#include <{header}>\n")
+        try:
+            called(["cc", "-E", "-o", "/dev/null", wanted], source)
+        except SuiteUnusable as error:
+            raise SuiteUnusable(f"librdkafka is built with {header}: install it, Debian's {package}") from error
 
 
 def broker_tests(source: str, scenario: str) -> list[str]:

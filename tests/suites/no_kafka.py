@@ -36,6 +36,7 @@ class NoKafka:
     broker_ids = (1, 2, 3)
     overrides: Mapping[str, object] = {"auto.create.topics.enable": "false"}
     seconds_max = 180.0
+    ours_alone = ""
     excluded: Mapping[str, str] = {
         "06.strategies.js": "wants no broker",
         "08.connection.js": _FIXED_ADDRESS,

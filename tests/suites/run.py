@@ -41,7 +41,7 @@ def run_suite(suite: Suite, work: Path, only: Sequence[str]) -> SuiteOutcome:
     if not names or stale:
         raise SuiteUnusable(f"{suite.name}: {'excluded, and no test: ' + ', '.join(stale) if stale else 'no tests'}")
     wanted = [name for name in names if reason_to_exclude(name, suite.excluded) is None and (not only or name in only)]
-    kafkas = _on_cluster(KAFKAS, suite, work, wanted)
+    kafkas = {} if suite.ours_alone else _on_cluster(KAFKAS, suite, work, wanted)
     ours = _on_cluster(OURS, suite, work, wanted)
     # Subtests have no other list than what was run.
     names_run = dict.fromkeys([*kafkas, *ours])
@@ -50,9 +50,11 @@ def run_suite(suite: Suite, work: Path, only: Sequence[str]) -> SuiteOutcome:
         suite.version,
         suite.source,
         complete(list(names_run), ours),
-        complete(list(names_run), kafkas),
+        {} if suite.ours_alone else complete(list(names_run), kafkas),
         suite.excluded,
-        len(names) - len(wanted) if not only else 0,
+        # Of those below others, whose number a pattern does not tell, the ones that are named.
+        len(names) - len(wanted) + sum("/" in each and "*" not in each for each in suite.excluded) if not only else 0,
+        suite.ours_alone,
     )
 
 
@@ -70,7 +72,12 @@ def _on_cluster(kind: str, suite: Suite, work: Path, names: Sequence[str]) -> di
             again = directory / "again"
             again.mkdir()
             second = suite.run(bootstrap_servers, again, failed)
-            results |= {name: dataclasses.replace(result, is_second=True) for name, result in second.items()}
+            # With a test those below it are run again that had passed.
+            results |= {
+                name: dataclasses.replace(result, is_second=True)
+                for name, result in second.items()
+                if name not in results or result.outcome is not results[name].outcome
+            }
     for name, result in results.items():
         if result.outcome is not Outcome.PASSED or result.is_second:
             print(f"  {kind}: {name}: {result.outcome.value}{' at last' if result.is_second else ''}", flush=True)

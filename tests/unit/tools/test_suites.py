@@ -15,6 +15,7 @@ import pytest
 
 from tests.suites import projects
 from tests.suites.catalogue import SUITES, UNOBTAINABLE
+from tests.suites.clusters import _of_broker
 from tests.suites.librdkafka import broker_tests
 from tests.suites.model import (
     Outcome,
@@ -55,6 +56,29 @@ def test_what_apache_kafka_fails_too_fails_no_run_unless_it_passes_nothing() -> 
     assert wrong_with(_outcome({"a": _FAILED}, {"a": _FAILED})) == [
         "a-suite: no test passed on Apache Kafka: nothing was compared"
     ]
+
+
+def test_where_apache_kafka_cannot_be_beside_us_what_we_fail_fails_the_run() -> None:
+    def alone(ours: dict[str, Result]) -> SuiteOutcome:
+        return dataclasses.replace(_outcome(complete(["a", "b", "c"], ours), {}), ours_alone="it lacks them")
+
+    assert wrong_with(alone({"a": _PASSED, "b": _SKIPPED, "c": _PASSED})) == []
+    assert [line.partition("\n")[0] for line in wrong_with(alone({"a": _PASSED, "b": _FAILED}))] == [
+        "a-suite: b: failed here",
+        "a-suite: c: not run here",
+    ]
+    assert wrong_with(alone(dict.fromkeys("abc", _SKIPPED))) == ["a-suite: no test passed"]
+    suite = next(each for each in SUITES.values() if each.ours_alone)
+    stored_one = with_outcomes({}, [dataclasses.replace(alone({"a": _PASSED, "b": _FAILED}), name=suite.name)])
+    assert stored_one[suite.name]["not passed"] == {"b": ["failed"], "c": ["not run"]}
+    shown = page(stored_one)
+    assert f"| {suite.name} 1.0 | 3 | 1 | not run | 1 |" in shown
+    assert f"On ours alone: {suite.ours_alone}.\n\n| not passed | here |\n|---|---|\n| `b` | failed |\n" in shown
+
+
+def test_what_differs_between_brokers_is_given_by_their_ids() -> None:
+    overrides = {"listeners": {1: "PLAINTEXT://a:{port},SSL://a:1", 2: "PLAINTEXT://a:{port},SSL://a:2"}, "x": 3}
+    assert _of_broker(overrides, 2, 9) == {"listeners": "PLAINTEXT://a:9,SSL://a:2", "x": 3, "broker.rack": "RACK2"}
 
 
 def test_exclusions_are_found_by_pattern_and_those_of_no_test_are_told() -> None:
