@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.suites.confluent_go import ConfluentKafkaGo
 from tests.suites.go_suites import franz_go
 from tests.suites.kafka_python import KafkaPython
 from tests.suites.librdkafka import Librdkafka
@@ -33,6 +34,15 @@ SUITES: Mapping[str, Suite] = {
     "kafka-python": KafkaPython(),
     "franz-go": franz_go(),
     "no-kafka": NoKafka(),
+    "confluent-kafka-go": ConfluentKafkaGo(),
+    "confluent-kafka-go-consumer": ConfluentKafkaGo(
+        "consumer",
+        _NO_CONSUMER_GROUPS,
+        {
+            "TestIntegration/TestAdminConfig": "sets configs of a group, which Kafka 3.9 has with KRaft alone; "
+            "with the classic protocol it does not"
+        },
+    ),
     "librdkafka": Librdkafka(
         {
             **_EXCLUDED,

@@ -99,11 +99,20 @@ def npm_package(name: str, version: str, beside: Mapping[str, str]) -> Path:
     return target / "node_modules" / name
 
 
-def go_module(module: str, version: str, packages: Sequence[str]) -> Path:
-    """A directory with a `go.mod` that has what the tests of a module's `packages` need."""
-    target = SUITES_DIRECTORY / f"{module.replace('/', '-')}-{version}"
+def go_module(module: str, version: str, packages: Sequence[str], stubs: Mapping[str, str]) -> Path:
+    """A directory with a `go.mod` that has what the tests of a module's `packages` need; `stubs` have the source of
+    modules in place of theirs.
+    """
+    target = SUITES_DIRECTORY / f"{module.replace('/', '-')}-{version}{'-stubs' if stubs else ''}"
     if not (target / "go.sum").exists():
         target.mkdir(parents=True, exist_ok=True)
-        (target / "go.mod").write_text("module suites\n\ngo 1.24.0\n")
+        replaced = ""
+        for number, (stub, source) in enumerate(stubs.items()):
+            place = target / f"stub{number}"
+            place.mkdir(exist_ok=True)
+            (place / "go.mod").write_text(f"module {stub}\n\ngo 1.21\n")
+            (place / "stub.go").write_text(source)
+            replaced += f"\nreplace {stub} => ./{place.name}\n"
+        (target / "go.mod").write_text(f"module suites\n\ngo 1.24.0\n{replaced}")
         called(["go", "get", "-t", *(f"{package}@{version}" for package in packages)], target)
     return target

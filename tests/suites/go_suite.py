@@ -31,6 +31,12 @@ class GoSuite:
     excluded: Mapping[str, str] = field(default_factory=dict)
     ours_alone: str = ""
     broker_ids: Sequence[int] = (1, 2, 3)
+    only: Sequence[str] = ()
+    """The tests that want a broker, where their names do not tell; all otherwise."""
+    stubs: Mapping[str, str] = field(default_factory=dict)
+    """Modules that tests only start a cluster with, and the source that stands in their place."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What tests read where they are run."""
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -46,9 +52,11 @@ class GoSuite:
             self._binary().parent,
             environment=dict(self.told("127.0.0.1:1")),
         )
-        return [line for line in shown.splitlines() if line.startswith("Test")]
+        return [line for line in shown.splitlines() if line.startswith("Test") and (not self.only or line in self.only)]
 
     def run(self, bootstrap_servers: str, directory: Path, names: Sequence[str]) -> Mapping[str, Result]:
+        for name, text in self.files.items():
+            (directory / name).write_text(text)
         log = directory / "test2json.log"
         wanted = "|".join(re.escape(name) for name in names)
         below = ["/".join(f"^{re.escape(part)}$" for part in name.split("/")) for name in self.excluded if "/" in name]
@@ -75,7 +83,7 @@ class GoSuite:
 
     def _binary(self) -> Path:
         package = f"{self.module}/{self.package}"
-        directory = go_module(self.module, self.version, [package])
+        directory = go_module(self.module, self.version, [package], self.stubs)
         binary = directory / f"{self.package.rpartition('/')[2]}.test"
         if not binary.exists():
             called(["go", "test", "-c", "-o", binary, package], directory, seconds_max=_COMPILE_SECONDS_MAX)
