@@ -25,6 +25,7 @@ SECONDS_MAX: Final = 3.0
 _OPTION_WITH_VALUE: Final = re.compile("--?[A-Za-z0-9-]+=")
 _PART_ENDS: Final = (":", "=")
 _NEEDS_BACKSLASH: Final = re.compile(r"[^\w@%+=:,./-]")
+_HISTORY: Final = "!"
 _NEEDS_BACKSLASH_WITHIN_QUOTES: Final = re.compile(r'[\\"$`]')
 
 
@@ -102,6 +103,8 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
         if self.line.quote is Quote.NONE:
             return _NEEDS_BACKSLASH.sub(r"\\\g<0>", value)
         if self.line.quote is Quote.DOUBLE:
+            if _HISTORY in value:  # there it stands for an earlier command, whatever is before it
+                return None
             return _NEEDS_BACKSLASH_WITHIN_QUOTES.sub(r"\\\g<0>", value)
         return None if Quote.SINGLE.value in value else value
 

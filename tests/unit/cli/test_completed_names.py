@@ -110,6 +110,9 @@ def completions(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
         ("barnabas group describe it", ["plain,it\\'s"]),
         ("barnabas group describe 'it", []),
         ('barnabas group describe "it', ["plain,it's"]),
+        ("barnabas group describe wow", ["plain,wow\\!"]),
+        ("barnabas group describe 'wow", ["plain,wow!"]),
+        ('barnabas group describe "wow', []),
         ("barnabas config get topic:fl", ["plain,flights"]),
         ("barnabas config get 'topic:fl", ["plain,topic:flights"]),
         ("barnabas config get to", ["part,topic:"]),
@@ -129,7 +132,7 @@ def test_a_line_is_completed(
 ) -> None:
     cluster.add(topic("flights", partition(1)))
     cluster.listings = [
-        GroupListing(name, "consumer", "Stable", "classic", 1) for name in ("readers", "my group", "it's")
+        GroupListing(name, "consumer", "Stable", "classic", 1) for name in ("readers", "my group", "it's", "wow!")
     ]
     assert completions(monkeypatch, line) == expected
 

@@ -44,6 +44,7 @@ NAMES = (
     "03back\\slash",
     "04:colon:s=a@b<c",
     "05späß, (and) [so] {on}",
+    "06one!barnabas",
 )
 """Each is known by its first two characters. Group names may have any."""
 _PROGRAM = f"""#!{sys.executable}
