@@ -190,3 +190,9 @@ def test_orders_from_nobody_are_refused_in_a_line(arguments: list[str], tmp_path
     assert done.returncode in {1, 2}
     assert "nothing is to be had by 99" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_directory_that_cannot_be_is_said(made: Callable[..., KafkaCluster], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NodeError, match=r"file/data cannot be used: .*not a directory"):
+        made(directory=str(tmp_path / "file" / "data")).start()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import RealHost
+from barnabas.kernel.system_errors import reason
 from barnabas.server.cluster_plan import ClusterPlan
 from barnabas.server.supervisor import ClusterStartError, Supervisor
 from barnabas.server.supervisor_events import ProcessEnded, SupervisorEvent
@@ -61,8 +62,11 @@ class ProcessCluster:
             offload=host.offload,  # type: ignore[arg-type]  # a node's
             spawn=host.spawn,  # type: ignore[arg-type]
         )
-        host.files.make_directories(self._plan.data_directory)
-        self._table = ConnectionTable(self._connections_path, self._plan.brokers + 2, is_new=True)
+        try:
+            host.files.make_directories(self._plan.data_directory)
+            self._table = ConnectionTable(self._connections_path, self._plan.brokers + 2, is_new=True)
+        except OSError as error:
+            raise NodeError(f"the directory {self._plan.data_directory} cannot be used: {reason(error)}") from error
         self._operator.call(self._operator.links.share, self._table, _OPERATOR)
         supervisor = self._operator.call(
             lambda: Supervisor(real, self._plan, on_event=self._hear, gives=self._faults_for)

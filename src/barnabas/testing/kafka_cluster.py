@@ -352,8 +352,8 @@ class KafkaCluster:
         return broker_id
 
     def _add(self, fault: RequestFault, broker: int | None) -> None:
-        if fault.left < 1:
-            raise ValueError(f"count must be at least 1, not {fault.left}")
+        if not isinstance(fault.left, int) or fault.left < 1:
+            raise ValueError(f"count must be a whole number and at least 1, not {fault.left!r}")
         self._running().add_fault(None if broker is None else self._broker(broker), fault)
 
     def _start(self) -> None:

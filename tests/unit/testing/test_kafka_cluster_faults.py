@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import confluent_kafka
 import kafka
@@ -324,8 +325,11 @@ def test_what_there_is_not_is_said(cluster: KafkaCluster) -> None:
         cluster.fail_requests("Produced", "NOT_LEADER_OR_FOLLOWER")
     with pytest.raises(ValueError, match="Kafka has no error 'OOPS'"):
         cluster.fail_requests("Produce", "OOPS")
-    with pytest.raises(ValueError, match="at least 1"):
-        cluster.fail_requests("Produce", 6, count=0)
+    wrong: tuple[Any, ...] = (0, 2.5, "3")
+    for count in wrong:
+        with pytest.raises(ValueError, match="a whole number and at least 1"):
+            cluster.fail_requests("Produce", 6, count=count)
+    assert cluster.requests_to_fail("Produce") == 0
     assert threading.active_count() < 100
 
 
