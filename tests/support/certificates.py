@@ -21,7 +21,7 @@ def openssl(*arguments: str | Path, password: str | None = None) -> None:
         ["openssl", *map(str, arguments)],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=240,
         input=None if password is None else password.encode(),
     )
 

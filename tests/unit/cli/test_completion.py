@@ -115,7 +115,7 @@ class Terminal:
                 self._shown.extend(os.read(self._terminal, 65_536))
             return text.encode() in self._shown
 
-        wait_until(is_shown, f"{text!r} is shown", evidence=lambda: self._shown.decode("utf-8", "replace"))
+        wait_until(is_shown, f"{text!r} is shown", 120, evidence=lambda: self._shown.decode("utf-8", "replace"))
         before, found, after = bytes(self._shown).partition(text.encode())
         self._shown = bytearray(after)
         return (before + found).decode()
@@ -176,7 +176,9 @@ def test_fish_completes_commands_with_whole_descriptions_and_names_as_they_are(
     lines = ["con", "topic create --js", "group describe ", "consume x --group=01", "group describe '05sp"]
     ask = "; ".join(f'complete -C "barnabas {line}"' for line in lines)
     ask = f"source {script(tmp_path, 'fish')}; {ask}"
-    done = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, timeout=60, check=False, env=environment)
+    done = subprocess.run(
+        ["fish", "-c", ask], capture_output=True, text=True, timeout=240, check=False, env=environment
+    )
     assert done.stdout.splitlines() == [
         "config\tShow and change configs of topics, brokers and loggers.",
         "console\tShow a cluster in a browser.",
