@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas.pipelines.progress_metrics import ProgressMetrics
 
 ADDRESS_DEFAULT: Final = "127.0.0.1"
+THREAD_NAME: Final = "pipeline-metrics"
 _PORT_MAX: Final = 65_535
 _START_SECONDS_MAX: Final = 30.0
 _STOP_SECONDS_MAX: Final = 5.0
@@ -57,7 +58,8 @@ def serving_metrics(place: str | None, pipeline: Pipeline, progress: ProgressSin
     address, port = place_of(place)
     metrics = ProgressMetrics(pipeline.name, progress, StateDirectory(pipeline.state_directory).last_progress())
     server = _Server(address, port, metrics)
-    thread = threading.Thread(target=run, args=(server.serve,), kwargs={"name": "pipeline-metrics"}, daemon=True)
+    arguments = {"name": THREAD_NAME}
+    thread = threading.Thread(target=run, args=(server.serve,), kwargs=arguments, name=THREAD_NAME, daemon=True)
     thread.start()
     try:
         bound = server.bound.result(_START_SECONDS_MAX)
