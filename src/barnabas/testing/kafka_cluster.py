@@ -352,8 +352,9 @@ class KafkaCluster:
         return broker_id
 
     def _add(self, fault: RequestFault, broker: int | None) -> None:
-        if not isinstance(fault.left, int) or fault.left < 1:
-            raise ValueError(f"count must be a whole number and at least 1, not {fault.left!r}")
+        count: Any = fault.left
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"count must be a whole number and at least 1, not {count!r}")
         self._running().add_fault(None if broker is None else self._broker(broker), fault)
 
     def _start(self) -> None:

@@ -92,10 +92,11 @@ class NodeLinks:
     def cut(self, ports: Iterable[int]) -> None:
         """From now on nothing passes between this node and listeners on these ports."""
         loop = asyncio.get_running_loop()
-        for port in ports:
-            self._ports_cut.setdefault(port, loop.create_future())
+        new = frozenset(ports) - self._ports_cut.keys()  # what is cut already is held already
+        for port in new:
+            self._ports_cut[port] = loop.create_future()
         for link in self._links:
-            if link.port in self._ports_cut:
+            if link.port in new:
                 link.transport.hold()
 
     def heal(self, ports: Iterable[int] | None = None) -> None:
@@ -130,6 +131,12 @@ class NodeLinks:
             server.close()
         for link in list(self._links):
             link.transport.real.abort()
+
+    def end_held(self) -> None:
+        """When the node has stopped: ends the connections whose ends nobody was to hear of."""
+        for link in list(self._links):
+            if link.transport.is_held:
+                link.transport.real.abort()
 
     # For any thread.
 
@@ -252,6 +259,10 @@ class HeldTransport(asyncio.Transport):
             self.real.writelines(kept)
         if self._is_reading:
             self.real.resume_reading()
+
+    @property
+    def is_held(self) -> bool:
+        return self._holds > 0
 
     def lose_next(self) -> None:
         """The connection ends when it is written to next, and what is written is lost."""

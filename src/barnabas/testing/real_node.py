@@ -246,6 +246,7 @@ class Node:
         await host.spawn.close(_CHILD_STOP_SECONDS)
         await host.offload.close(_DRAIN_SECONDS)
         await self._loop.shutdown_asyncgens()
+        self.links.end_held()
         # Transports report their ends in the turns after their protocols have.
         for _ in range(_BURIAL_TURNS):
             await turn()

@@ -76,3 +76,52 @@ def test_a_connection_that_was_on_its_way_when_its_node_was_killed_is_reset_and_
     finally:
         loop.run_until_complete(loop.shutdown_default_executor())
         loop.close()
+
+
+class Taking(asyncio.Protocol):
+    """Says when something has come."""
+
+    def __init__(self) -> None:
+        self.has_come = asyncio.get_running_loop().create_future()
+
+    def data_received(self, _data: bytes) -> None:
+        if not self.has_come.done():
+            self.has_come.set_result(None)
+
+
+def test_what_is_cut_again_passes_when_it_is_healed_once() -> None:
+    """Partitions of one broker from others come one after another, and all end at once."""
+    links = NodeLinks()
+    loop = linked_loop(links)
+
+    async def use() -> None:
+        taking: list[Taking] = []
+
+        def take() -> Taking:
+            taking.append(Taking())
+            return taking[-1]
+
+        server = await loop.create_server(take, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", port)
+        links.cut([port])
+        links.cut([port, 1])
+        transport.write(b"x")
+        links.heal()
+        async with asyncio.timeout(30):
+            while not taking:
+                await turn()
+            await taking[0].has_come
+        # Held, and closed by its node, which then stops: nothing of it is left.
+        links.cut([port])
+        transport.close()
+        links.end_held()
+        server.close()
+        async with asyncio.timeout(30):
+            while links.connections:
+                await turn()
+
+    try:
+        loop.run_until_complete(use())
+    finally:
+        loop.close()
