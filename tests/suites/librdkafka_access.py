@@ -69,9 +69,14 @@ def access(protocol: str, mechanism: str, broker_ids: Sequence[int]) -> Access:
         overrides[f"listener.name.{protocol.lower()}.{mechanism.lower()}.sasl.jaas.config"] = (
             f'{_BEARER_MODULE} required unsecuredLoginStringClaim_sub="broker";'
             if mechanism == "OAUTHBEARER"
-            else login_module(mechanism, username=_USER, password=_PASSWORD)
+            else login_module(mechanism, username=_USER, password=_PASSWORD, **_known_to(mechanism))
         )
     return Access(overrides, config, environment, mechanism)
+
+
+def _known_to(mechanism: str) -> dict[str, str]:
+    """Users of PLAIN are in the brokers' own configs, those of SCRAM in ZooKeeper."""
+    return {f"user_{_USER}": _PASSWORD} if mechanism == "PLAIN" else {}
 
 
 def _login(mechanism: str) -> dict[str, str]:
