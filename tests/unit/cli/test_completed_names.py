@@ -173,5 +173,5 @@ def test_a_broker_that_takes_connections_and_says_nothing_is_waited_for_a_second
         began = time.monotonic()
         line = f"barnabas topic describe -b 127.0.0.1:{server.getsockname()[1]} fl"
         assert completions(monkeypatch, line) == []
-        # A client waits for 30 s and more of itself; a machine that is busy may take seconds beside the wait.
-        assert time.monotonic() - began < 20
+        # Other commands wait for ten; a busy machine takes seconds for what it does besides.
+        assert time.monotonic() - began < connection.CONNECT_TIMEOUT_MS / 1_000 * 0.8
