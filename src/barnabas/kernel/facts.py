@@ -10,14 +10,15 @@ millisecond: a short command spent a tenth of its time on classes of which it us
 hardly any. Here the first use of each function makes it; from then on it is the one that `dataclasses` would have made.
 
 For modules that commands load; elsewhere `dataclasses` will do. What only that can, `fact` refuses: fields of a base,
-fields that are no parameters, `InitVar`, and `__init__`, `__eq__` or `__hash__` of one's own.
+fields that are no parameters, `InitVar`, `KW_ONLY`, and `__init__`, `__eq__` or `__hash__` of one's own. It refuses
+what `dataclasses` refuses: defaults that could be changed, and parameters without a default behind those with one.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar, dataclass_transform, overload
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, NoReturn, TypeVar, dataclass_transform, get_origin, overload
 
 Fact = TypeVar("Fact")
 
@@ -56,15 +57,13 @@ def _made(cls: type[Any], *, kw_only: bool) -> type[Any]:
             f"{cls.__qualname__} has {', '.join(sorted(own)) or 'fields of a base'}: use dataclasses for it"
         )
     defaults = {name: space.pop(name) for name in annotations if name in space}
-    for name, default in defaults.items():
-        if isinstance(default, dataclasses.Field) and (not default.init or default.kw_only is True):
-            raise TypeError(f"{cls.__qualname__}.{name} is no parameter as others: use dataclasses for it")
+    _check(cls.__qualname__, annotations, defaults, kw_only=kw_only)
     space.pop("__dict__", None)
     space.pop("__weakref__", None)
     names = tuple(annotations)
     space |= {"__slots__": names, "__setattr__": _set, "__delattr__": _delete}
-    space |= {"__getstate__": _state, "__setstate__": _set_state, "__dataclass_fields__": _Fields()}
-    space["__signature__"] = _Signature()
+    space |= {"__dataclass_fields__": _Fields(), "__signature__": _Signature(), "__replace__": dataclasses.replace}
+    space = {"__getstate__": _state, "__setstate__": _set_state, **space}
     if not kw_only:
         space.setdefault("__match_args__", names)
     kind: Any = type(cls)
@@ -79,7 +78,40 @@ def _made(cls: type[Any], *, kw_only: bool) -> type[Any]:
 
 
 def _is_of_class(kind: object) -> bool:
-    return isinstance(kind, str) and kind.startswith(("ClassVar", "typing.ClassVar"))
+    return _says(kind, "ClassVar") if isinstance(kind, str) else kind is ClassVar or get_origin(kind) is ClassVar
+
+
+def _says(kind: object, name: str) -> bool:
+    """Whether an annotation, as a text, is of that name, or of parameters of it."""
+    return isinstance(kind, str) and kind.partition("[")[0].rpartition(".")[2].strip() == name
+
+
+def _check(
+    class_name: str, annotations: Mapping[str, object], defaults: Mapping[str, object], *, kw_only: bool
+) -> None:
+    """Raises TypeError for fields that are not what they look like."""
+    former = ""
+    for name, kind in annotations.items():
+        place, default = f"{class_name}.{name}", defaults.get(name, dataclasses.MISSING)
+        is_parameter = not (
+            _says(kind, "InitVar")
+            or _says(kind, "KW_ONLY")
+            or kind is dataclasses.KW_ONLY
+            or kind is dataclasses.InitVar
+            or isinstance(kind, dataclasses.InitVar)
+        )
+        is_made = False
+        if isinstance(default, dataclasses.Field):
+            is_parameter = is_parameter and default.init and default.kw_only is not True
+            is_made, default = default.default_factory is not dataclasses.MISSING, default.default
+        if not is_parameter:
+            raise TypeError(f"{place} is no parameter as others: use dataclasses for it")
+        if type(default).__hash__ is None:  # as `dataclasses` finds it out
+            raise TypeError(f"{place} has a default that all would share, and could change: use default_factory")
+        if is_made or default is not dataclasses.MISSING:
+            former = name
+        elif former and not kw_only:
+            raise TypeError(f"{place} has no default, and stands behind {former}, which has one")
 
 
 class _Twin:
@@ -88,7 +120,7 @@ class _Twin:
     def __init__(
         self, made: type[Any], annotations: dict[str, Any], defaults: dict[str, Any], *, kw_only: bool
     ) -> None:
-        self._made = made
+        self.made = made
         self._annotations = annotations
         self._defaults = defaults
         self._kw_only = kw_only
@@ -112,19 +144,19 @@ class _Twin:
             else:
                 parameters.append(field)
             lines.append(f"  set_(self, {field!r}, {value})")
-        if hasattr(self._made, "__post_init__"):
+        if hasattr(self.made, "__post_init__"):
             lines.append("  self.__post_init__()")
         head = ", ".join(["self", *(["*"] if self._kw_only and parameters else []), *parameters])
         exec("\n".join([f"def __init__({head}):", *(lines or ["  pass"])]), space)  # noqa: S102 - names of fields alone
         function: Any = space["__init__"]
-        function.__qualname__ = f"{self._made.__qualname__}.__init__"
+        function.__qualname__ = f"{self.made.__qualname__}.__init__"
         function.__annotations__ = {**self._annotations, "return": None}
-        setattr(self._made, name, function)
+        setattr(self.made, name, function)
         return function
 
     def complete(self, name: str) -> Any:
         """Takes over all else that a dataclass of the same fields has."""
-        made = self._made
+        made = self.made
         space = {"__annotations__": self._annotations, "__module__": made.__module__, "__doc__": "", **self._defaults}
         twin: type[Any] = dataclasses.dataclass(frozen=True, kw_only=self._kw_only)(type(made.__name__, (), space))
         for each in (*_COMPLETED, "__dataclass_fields__", "__dataclass_params__"):
@@ -155,8 +187,13 @@ class _Signature:
     """The signature as `inspect` asks for it."""
 
     def __get__(self, instance: object, owner: type[Any]) -> Any:
+        if instance is not None:  # it may be callable, and has a signature as that
+            raise AttributeError("__signature__")
         import inspect
 
+        if owner.__init__ is not vars(owner.__fact__.made)["__init__"]:  # a class that stands on it has its own
+            found = inspect.signature(owner.__init__)
+            return found.replace(parameters=list(found.parameters.values())[1:])
         of_init = inspect.signature(owner.__fact__.init("__init__"))
         return of_init.replace(parameters=list(of_init.parameters.values())[1:])
 

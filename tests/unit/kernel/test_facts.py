@@ -7,8 +7,9 @@ import dataclasses
 import inspect
 import pickle
 import threading
+import typing
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar
 
 import pytest
@@ -213,3 +214,72 @@ def test_what_only_dataclasses_can_is_refused() -> None:
     for make in (computed, equal, based):
         with pytest.raises(TypeError, match="use dataclasses"):
             make()
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"x": InitVar[int]}, {}),
+        ({"x": "InitVar[int]"}, {}),
+        ({"x": "dataclasses.InitVar[int]"}, {}),
+        ({"_": KW_ONLY, "x": int}, {}),
+        ({"_": "KW_ONLY", "x": "int"}, {}),
+        ({"x": "int"}, {"x": field(kw_only=True)}),
+        ({"x": "list[int]"}, {"x": []}),
+        ({"x": "set[int]"}, {"x": field(default=set())}),
+        ({"x": "int", "y": "int"}, {"x": 1}),
+        ({"x": "list[int]", "y": "int"}, {"x": field(default_factory=list)}),
+    ],
+)
+def test_fields_that_are_not_what_they_look_like_are_refused(fields: dict[str, Any], values: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"Odd\.[xy_]"):
+        fact(type("Odd", (), {"__annotations__": fields, **values}))
+
+
+@pytest.mark.parametrize("of_class", [ClassVar, ClassVar[int], "ClassVar", "ClassVar[int]", "typing.ClassVar[int]"])
+def test_what_is_of_the_class_is_no_field(of_class: Any) -> None:
+    made: Any = fact(type("Some", (), {"__annotations__": {"N": of_class, "x": int}, "N": 3}))
+    assert (made.N, made(1).N, made.__slots__, made(5).x) == (3, 3, ("x",), 5)
+    assert [each.name for each in dataclasses.fields(made)] == ["x"]
+
+
+def test_the_signature_of_what_stands_on_it_is_its_own() -> None:
+    class Other(Point):
+        def __init__(self, text: str) -> None:
+            super().__init__(len(text))
+
+    @dataclass(frozen=True)
+    class More(Point):
+        z: int = 3
+
+    class Same(Point):
+        def __call__(self, number: int) -> int:
+            return number
+
+    assert str(inspect.signature(Other)) == "(text: 'str') -> 'None'"
+    assert str(inspect.signature(More)) == "(x: 'int', y: 'int' = 2, z: 'int' = 3) -> None"
+    assert str(inspect.signature(Same)) == str(inspect.signature(Point))
+    assert str(inspect.signature(Same(1))) == "(number: 'int') -> 'int'"
+
+
+def test_a_class_may_say_itself_what_is_copied_of_it_and_is_replaced_as_later_pythons_do() -> None:
+    @fact
+    class Own:
+        x: int
+
+        def __getstate__(self) -> list[int]:
+            return [self.x + 1]
+
+    assert copy.copy(Own(1)) == Own(2)
+    point: Any = Point(1, 5)
+    assert point.__replace__(x=2) == Point(2, 5)
+
+
+def test_a_parameter_of_a_type_is_no_hindrance() -> None:
+    kind = typing.TypeVar("kind")
+
+    @fact
+    class Box(typing.Generic[kind]):
+        content: kind
+
+    assert Box[int](3) == Box(3)
