@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
@@ -12,6 +11,7 @@ from barnabas.cli.config_resources import HIDDEN, Kind, Resource, check_names, r
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import Column, print_table, say
 from barnabas.client.admin import ConfigEntry, ConfigOperation
+from barnabas.config.describing import is_sensitive
 from barnabas.config.key_table import broker_keys
 
 if TYPE_CHECKING:
@@ -82,8 +82,12 @@ async def apply_changes(
         for change in changes
         if change.operation is ConfigOperation.DELETE and not _is_own(resource, before.get(change.name))
     ]
-    if not_set and resource.kind is not Kind.LOGGER:
-        say(f"Not set for {resource}, so that nothing changes: {', '.join(not_set)}.")
+    unseen = [name for name in not_set if resource.kind is Kind.BROKER and _is_secret(name, known.get(name))]
+    nothing = [name for name in not_set if name not in unseen]
+    if nothing and resource.kind is not Kind.LOGGER:
+        say(f"Not set for {resource}, so that nothing changes: {', '.join(nothing)}.")
+    if unseen:  # brokers do not list what they cannot decode, and forget it by its name
+        say(f"Not set for {resource}, or such that it cannot be decoded and will be lost: {', '.join(unseen)}.")
     wanted = {
         change.name: without_own(resource, known.get(change.name))
         if change.operation is ConfigOperation.DELETE
@@ -161,15 +165,13 @@ def _is_own(resource: Resource, entry: ConfigEntry | None) -> bool:
     return entry is not None and entry.source == resource.own_source
 
 
-@functools.cache
-def _secret_endings() -> tuple[str, ...]:
-    """What names end with that are secret though no broker has told of them yet, as those of one listener."""
-    return tuple(key.name for key in broker_keys().values() if key.sensitive)
+def _is_secret(name: str, known: ConfigEntry | None) -> bool:
+    """As brokers say; of what none has told yet, as that of one listener, as they will: so is a name nobody knows."""
+    return is_sensitive(name, broker_keys()) if known is None else known.is_sensitive
 
 
 def _effect(name: str, before: ConfigEntry | None, known: ConfigEntry | None, after: str | None) -> Effect:
-    is_sensitive = known.is_sensitive if known is not None else name.endswith(_secret_endings())
-    if is_sensitive:
+    if _is_secret(name, known):
         return Effect(name, None, None, is_sensitive=True)
     return Effect(name, None if before is None else before.value, after, is_sensitive=False)
 

@@ -268,7 +268,22 @@ def test_items_are_added_and_taken_away_without_their_spaces(configured: FakeClu
     assert changes == [("cleanup.policy", ConfigOperation.APPEND, "compact")]
 
 
-@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.tls.ssl.keystore.key"])
+def test_what_a_broker_cannot_decode_and_does_not_list_is_not_said_to_stay(
+    configured: FakeCluster, barnabas: Barnabas
+) -> None:
+    done = barnabas("config", "unset", "broker:1", "listener.name.tls.ssl.keystore.key", "ssl.key.password")
+    assert "nothing changes" not in done.errors
+    assert (
+        "Not set for broker:1, or such that it cannot be decoded and will be lost: listener.name.tls.ssl.keystore.key,"
+        " ssl.key.password.\n"
+    ) in done.errors
+    done = barnabas("config", "unset", "broker:1", "listener.name.tls.max.connections")
+    assert "Not set for broker:1, so that nothing changes: listener.name.tls.max.connections.\n" in done.errors
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl.key.password", "listener.name.tls.ssl.keystore.key", "listener.name.tls.plugin.of.ours"]
+)
 def test_a_secret_is_set_and_not_shown(configured: FakeCluster, barnabas: Barnabas, name: str) -> None:
     configured.is_slow = True
     done = barnabas("config", "set", "broker:1", f"{name}=hunter2", "--json", "--dry-run")
