@@ -12,7 +12,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from types import FunctionType
 from typing import Any, Final
 
@@ -52,7 +52,7 @@ def module(file: str) -> dict[str, Any] | None:
     """What the module of a schema file has, by name; None where it is not to be used."""
     try:
         spec = PathFinder.find_spec(module_name(file), [FOLDER])
-        if spec is None or spec.loader is None or _is_compiled_at_each_start(spec.cached):
+        if spec is None or spec.loader is None or _is_compiled_at_each_start(spec):
             return None
         found = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(found)
@@ -78,9 +78,13 @@ def bound(made: FunctionType, space: dict[str, Any]) -> FunctionType:
     return function
 
 
-def _is_compiled_at_each_start(cached: str | None) -> bool:
+def _is_compiled_at_each_start(spec: ModuleSpec) -> bool:
     """Whether Python neither finds a module compiled nor keeps it so: then there is nothing to gain."""
-    return sys.dont_write_bytecode and not (cached is not None and os.path.exists(cached))
+    origin = spec.origin or ""
+    if origin.endswith(".pyc") or (spec.cached is not None and os.path.exists(spec.cached)):
+        return False
+    is_in_an_archive = not os.path.exists(origin)
+    return sys.dont_write_bytecode or spec.cached is None or is_in_an_archive
 
 
 @functools.cache

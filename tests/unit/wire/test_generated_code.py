@@ -7,6 +7,7 @@ import py_compile
 import struct
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -227,6 +228,21 @@ def test_what_python_would_compile_at_each_start_is_not_used(
     py_compile.compile(str(folder / MODULE), doraise=True)
     clear()
     assert generated_code.module(FILE) is not None
+
+
+def test_in_an_archive_what_is_not_compiled_is_not_used(
+    folder: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / MODULE).write_text(text)
+    compiled = Path(py_compile.compile(str(folder / MODULE), str(folder / f"{MODULE}c"), doraise=True) or "")
+    for place, is_used in ((folder / MODULE, False), (compiled, True)):
+        archive = folder / f"{place.suffix}.zip"
+        with zipfile.ZipFile(archive, "w") as file:
+            file.write(place, f"generated/{place.name}")
+        monkeypatch.setattr(generated_code, "FOLDER", str(archive / "generated"))
+        clear()
+        assert (generated_code.module(FILE) is not None) is is_used
+        assert works()
 
 
 def test_those_that_write_at_once_leave_whole_files_and_no_others(
