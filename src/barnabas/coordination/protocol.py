@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from barnabas.coordination.errors import MalformedFrameError
@@ -258,7 +258,7 @@ class ConnectRequest:
     last_zxid_seen: int
     timeout_ms: int
     session_id: int
-    password: bytes
+    password: bytes = field(repr=False)
     read_only: bool | None = False
     protocol_version: int = 0
 
@@ -284,7 +284,7 @@ class ConnectResponse:
 
     timeout_ms: int
     session_id: int
-    password: bytes
+    password: bytes = field(repr=False)
     read_only: bool | None = False
     protocol_version: int = 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas.coordination.digest_login import DigestUser
@@ -19,7 +19,7 @@ class SessionTicket:
     """What takes a session over on another connection."""
 
     id: int
-    password: bytes
+    password: bytes = field(repr=False)
 
 
 NO_SESSION = SessionTicket(0, bytes(PASSWORD_BYTES))
@@ -48,7 +48,7 @@ class ClientSettings:
     in_flight_bytes_max: int = 4 * 1024 * 1024
     request_bytes_max: int = REQUEST_BYTES_MAX
     reply_bytes_max: int = 64 * 1024 * 1024
-    credentials: tuple[tuple[str, bytes], ...] = ()
+    credentials: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
     ticket: SessionTicket = NO_SESSION
     login: DigestUser | None = None
     tls: ssl.SSLContext | None = None

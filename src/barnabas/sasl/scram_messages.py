@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.sasl.errors import SaslError
@@ -101,7 +101,7 @@ class ClientFinal:
     without_proof: str
     channel: bytes
     nonce: str
-    proof: bytes
+    proof: bytes = field(repr=False)
 
     @classmethod
     def decode(cls, message: bytes) -> ClientFinal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 USERS_MAX: Final = 1_000
@@ -28,8 +28,8 @@ class PasswordHash:
     cost: int
     block: int
     lanes: int
-    salt: bytes
-    digest: bytes
+    salt: bytes = field(repr=False)
+    digest: bytes = field(repr=False)
 
     def __str__(self) -> str:
         """As it stands in the file."""

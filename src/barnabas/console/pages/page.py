@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.console.html import Content, Html, href, link, tag
@@ -42,10 +42,10 @@ THEME_BUTTON: Final = tag(
 class Visitor:
     """Who looks: `user` and `session_id` are empty where the console has no login."""
 
-    token: str
+    token: str = field(repr=False)
     """What forms bring back."""
     user: str = ""
-    session_id: str = ""
+    session_id: str = field(default="", repr=False)
     may_change: bool = False
     is_viewer: bool = False
     """Whether it is the login that may not, whatever the console may."""

@@ -27,6 +27,9 @@ class StoredSession(NamedTuple):
     timeout_ms: int
     password: bytes
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id:#x}, timeout_ms={self.timeout_ms})"
+
 
 @dataclass(slots=True, eq=False)
 class Session(Generic[Attachment]):
