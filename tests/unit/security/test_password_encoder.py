@@ -103,6 +103,16 @@ def test_a_value_without_one_of_its_fields_or_with_a_damaged_one_is_refused(name
             encoder().decode(Encoded.parse(joined(damaged)))
 
 
+def test_a_length_that_is_not_the_passwords_is_another_secrets() -> None:
+    with pytest.raises(PasswordEncoderError, match="another secret"):
+        encoder().decode(Encoded.parse(joined({**fields(ONE), "passwordLength": "8"})))
+
+
+def test_a_vector_that_the_cipher_cannot_have_is_refused_before_a_key_is_derived() -> None:
+    with pytest.raises(PasswordEncoderError, match="initialization vector has 16 bytes, not 12"):
+        Encoded.parse(joined({**fields(ONE), "initializationVector": "A" * 16}))
+
+
 @pytest.mark.parametrize("text", ["", ",", ":", "hunter2", "a:b", "a:b" * 100_000, ONE[:-20], ONE.replace(":", "")])
 def test_what_is_not_encoded_is_refused(text: str) -> None:
     with pytest.raises(PasswordEncoderError) as refused:

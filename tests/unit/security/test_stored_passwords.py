@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
@@ -157,6 +158,25 @@ def test_what_the_old_secret_opens_is_encoded_with_the_present_one() -> None:
         # Left in place, the old one takes nothing apart.
         opened = await broker.passwords(secret="second", old_secret="first").opened(again)
         assert opened.by_old_secret == frozenset()
+
+    on_broker(work)
+
+
+def test_the_present_secret_goes_first() -> None:
+    async def work(broker: Broker) -> None:
+        written = await broker.written({KEY: "swordfish"})
+        opened = await broker.passwords(old_secret="first").opened(written)
+        assert (opened.clear, opened.by_old_secret) == ({KEY: "swordfish"}, frozenset())
+
+    on_broker(work)
+
+
+def test_two_that_ask_at_once_are_each_answered() -> None:
+    async def work(broker: Broker) -> None:
+        some = [{KEY: f"swordfish {number}", STORE: f"hunter {number}"} for number in range(4)]
+        written = [await broker.written(clear) for clear in some]
+        opened = await asyncio.gather(*map(broker.passwords().opened, written))
+        assert [each.clear for each in opened] == some
 
     on_broker(work)
 

@@ -118,6 +118,19 @@ def test_passwords_are_refused_for_all_brokers_at_once() -> None:
     in_broker(main)
 
 
+def test_a_password_that_somebody_has_set_for_all_brokers_is_no_hindrance_to_other_changes() -> None:
+    async def main(world: AdminWorld) -> None:
+        theirs = {"nobody.knows.ssl.key.password": "x"}
+        path = "/config/brokers/<default>"
+        await world.client.ensure_path(path)
+        await world.client.set_data(path, json.dumps({"version": 1, "config": theirs}).encode())
+        await world.alterer.alter_broker("", setting(retention="5"), validate_only=False)
+        found = json.loads(await world.data(path) or b"")
+        assert found["config"] == {**theirs, "log.retention.ms": "5"}
+
+    in_broker(main)
+
+
 def test_what_is_only_validated_is_not_written() -> None:
     async def main(world: AdminWorld) -> None:
         await world.alterer.alter_broker("1", setting(key="x"), validate_only=True)
