@@ -11,7 +11,6 @@ Nothing here does I/O; encoding and decoding take milliseconds or more, and are 
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -136,6 +135,8 @@ class PasswordEncoder:
         return key_factory, cipher
 
     def _key(self, hash_name: str, salt: bytes, iterations: int, count: int) -> bytes:
+        import hashlib  # loads OpenSSL, which who has no passwords there does without
+
         # OpenSSL does it, and lets go of Python's lock.
         secret = self._secret.reveal().encode(errors="replace")
         return hashlib.pbkdf2_hmac(hash_name, secret, salt, iterations, count)
