@@ -56,6 +56,9 @@ TLS = block("operating.md", "listeners=SSL://0.0.0.0:9093")
 KEYSTORE = block(
     "operating.md", "barnabas config set broker:1 listener.name.ssl.ssl.keystore.location=/etc/barnabas/broker-1.pem"
 )
+SECRET = block("operating.md", "password.encoder.secret=...")
+STORED_KEY = block("operating.md", "barnabas config set broker:1 listener.name.ssl.ssl.keystore.type=PEM \\")
+STORE = "/etc/barnabas/broker-1.pem"
 CLIENT_LOGIN = block("operating.md", "Client {")
 COORDINATOR = block("coordinator.md", "barnabas coordinator --data coordinator --port 2181")
 SERVER_LOGIN = block("coordinator.md", "Server {")
@@ -199,34 +202,57 @@ def test_clients_come_in_by_tokens_of_an_identity_provider(
             assert "made" in folder.run(f"{command} -b localhost:{login} --command-config client.properties")[0]
 
 
+class TlsPlaces:
+    """Where the files and ports of the page's listener with TLS are, and a client of it."""
+
+    def __init__(self, folder: Folder) -> None:
+        authority, self.port = shared_authority(), free_port()
+        self.store = folder.directory / "broker-1.pem"
+        self.here: dict[str, object] = {
+            STORE: self.store,
+            "/etc/barnabas/authority.pem": authority.certificate,
+            "0.0.0.0": "127.0.0.1",
+            "broker-1.example.com": "localhost",
+            "9093": self.port,
+        }
+        lines = ["security.protocol=SSL", f"ssl.truststore.location={authority.certificate}", "ssl.truststore.type=PEM"]
+        client = [*lines, f"ssl.keystore.location={client_certificate().both}", "ssl.keystore.type=PEM"]
+        self.variables = {
+            "BARNABAS_BOOTSTRAP_SERVERS": f"localhost:{self.port}",
+            "BARNABAS_COMMAND_CONFIG": str(folder.write("client.properties", "\n".join(client))),
+        }
+
+    def shown(self) -> str:
+        """The broker's certificate."""
+        return ssl.get_server_certificate(("127.0.0.1", self.port)).strip()
+
+
 def test_a_client_comes_in_by_its_certificate_and_a_broker_gets_another(coordinator: str, folder: Folder) -> None:
-    authority, port, alice = shared_authority(), free_port(), client_certificate()
-    store = folder.directory / "broker-1.pem"
-    shutil.copy(broker_certificate().both, store)
-    at = {"/etc/barnabas/broker-1.pem": store}
-    places = {
-        **at,
-        "/etc/barnabas/authority.pem": authority.certificate,
-        "0.0.0.0": "127.0.0.1",
-        "broker-1.example.com": "localhost",
-        "9093": port,
-    }
-    lines = ["security.protocol=SSL", f"ssl.truststore.location={authority.certificate}", "ssl.truststore.type=PEM"]
-    client = [*lines, f"ssl.keystore.location={alice.both}", "ssl.keystore.type=PEM"]
-    variables = {
-        "BARNABAS_BOOTSTRAP_SERVERS": f"localhost:{port}",
-        "BARNABAS_COMMAND_CONFIG": str(folder.write("client.properties", "\n".join(client))),
-    }
+    places = TlsPlaces(folder)
+    shutil.copy(broker_certificate().both, places.store)
+    with broker(folder, base(f"{coordinator}/tls") + placed(TLS, places.here)):
+        assert places.shown() == broker_certificate().certificate.read_text().strip()
+        renewed = shared_authority().sign()
+        shutil.copy(renewed.both, places.store)
+        folder.run(placed(KEYSTORE, {STORE: places.store}), **places.variables)
+        assert places.shown() == renewed.certificate.read_text().strip()
 
-    def shown() -> str:
-        return ssl.get_server_certificate(("127.0.0.1", port)).strip()
 
-    with broker(folder, base(f"{coordinator}/tls") + placed(TLS, places)):
-        assert shown() == broker_certificate().certificate.read_text().strip()
-        renewed = authority.sign()
-        shutil.copy(renewed.both, store)
-        folder.run(placed(KEYSTORE, at), **variables)
-        assert shown() == renewed.certificate.read_text().strip()
+def test_a_broker_gets_a_key_that_zookeeper_keeps(coordinator: str, folder: Folder) -> None:
+    places, first, stored = TlsPlaces(folder), broker_certificate(), shared_authority().sign()
+    keys = f"ssl.keystore.key={_in_a_line(first.key)}\nssl.keystore.certificate.chain={_in_a_line(first.certificate)}"
+    inline = placed(TLS, {f"ssl.keystore.location={STORE}": keys, **places.here})
+    with broker(folder, base(f"{coordinator}/stored") + inline + placed(SECRET, {"...": "of this test"})):
+        assert places.shown() == first.certificate.read_text().strip()
+        folder.write("broker-1.key", stored.key.read_text())
+        folder.write("broker-1.crt", stored.certificate.read_text())
+        folder.run(STORED_KEY, **places.variables)
+        assert places.shown() == stored.certificate.read_text().strip()
+
+
+def _in_a_line(pem: Path) -> str:
+    """As a properties file has it."""
+    return pem.read_text().strip().replace("\n", "\\n")
 
 
 def test_brokers_log_in_at_the_coordinator_and_have_remote_storage(folder: Folder) -> None:
