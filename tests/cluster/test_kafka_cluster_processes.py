@@ -100,9 +100,11 @@ def test_a_broker_that_comes_back_is_still_cut_off_and_has_no_faults_of_its_form
     three: KafkaCluster,
 ) -> None:
     topic = three.create_topic()
-    follower = next(each for each in three.broker_ids if each not in {three.leader(topic), three.controller()})
+    # The controller is a third: a broker that it cannot reach does not get ready.
+    leader, follower = (each for each in three.broker_ids if each != three.controller())
+    three.move_leader(topic, to=leader)
     three.fail_requests("Produce", "NOT_LEADER_OR_FOLLOWER", count=5, broker=follower)
-    three.partition(three.leader(topic), follower)
+    three.partition(leader, follower)
     three.kill(follower)
     assert three.requests_to_fail("Produce") == 0, "they went with its process"
     three.expire_session(follower)

@@ -231,7 +231,7 @@ class KafkaCluster:
 
     def start_broker(self, broker_id: int) -> None:
         """Starts a broker that is down, with the data and the port that it had; returns when the controller knows it.
-        After a kill that is when its former session has ended.
+        After a kill that is when its former session has ended. Raises NodeError where the controller cannot reach it.
         """
         self._running().start_broker(self._broker(broker_id))
 
