@@ -52,8 +52,9 @@ class LeadershipChanges:
             if change.image.topics:
                 self.since_ms = now_ms
             return
-        if len(change.changed) > kept:
+        if len(change.changed) > kept:  # what was before has a gap behind it
             self.since_ms = now_ms
+            self._changes.clear()
         previous, image = change.previous, change.image
         for partition in change.changed[-kept:]:
             after = image.partition(partition)

@@ -117,6 +117,18 @@ def test_a_request_of_more_partitions_than_are_kept_begins_the_history_anew() ->
     assert told.changes.since_ms == 3_000
 
 
+def test_what_was_before_such_a_request_is_gone_also_where_little_of_it_is_new() -> None:
+    """A partition that is passed over may have changed: who is told of the time before would not hear of that."""
+    told = Told(kept=3)
+    told.of(*(state(0, partition=number) for number in range(4)))
+    told.of(state(1, leader=2, partition=3))
+    others = [state(0, partition=number, offline=1) for number in (1, 2)]
+    told.of(state(1, leader=2), *others, state(1, leader=2, partition=3, offline=1))
+    assert (told.remembered(), told.changes.since_ms, told.changes.last) == ([], 3_000, 0)
+    told.of(state(2))
+    assert told.remembered() == [(1, 4_000, 0, (2, 1), 2)]
+
+
 def test_changes_are_told_page_by_page() -> None:
     told = Told(kept=4)
     for epoch in range(7):
