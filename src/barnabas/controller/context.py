@@ -7,11 +7,11 @@ that one seed of a simulation gives one order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas.controller.controller_counts import ControllerCounts
-from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.leadership import LeaderAndIsr, ToldLeadership, nothing_was_told
 from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.protocol import FIRST_VERSION_WITH_ALTER_PARTITION
@@ -23,12 +23,6 @@ from barnabas.wire.sentinels import EPOCH_DURING_DELETE, NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 NO_REPLICAS = ReplicaAssignment(())
-
-ToldLeadership = Callable[[TopicPartition, Uuid | None], LeaderAndIsr | None]
-
-
-def nothing_was_told(_partition: TopicPartition, _topic_id: Uuid | None) -> None:
-    """For a broker that has not heard from any controller."""
 
 
 class ContextError(RuntimeError):
@@ -248,7 +242,7 @@ class ControllerContext:
 
     def _drop_partition(self, partition: TopicPartition) -> None:
         replicas = self.assignment(partition).replicas
-        self._count_replicas(partition, replicas, -1)
+        self._count_replicas((partition,), replicas, -1)
         del self._topics[partition.topic].partitions[partition]
         self.put_back_partitions.pop(partition, None)
         for dropped in (self._reassigned, self.unreadable_partitions, self.lost_members, self.made_again):
@@ -302,39 +296,53 @@ class ControllerContext:
         before = known.partitions.get(partition)
         if before is not None:
             self._preferred_replica_imbalance_count -= self._imbalance(partition)
-            self._count_replicas(partition, before.replicas, -1)
+            self._count_replicas((partition,), before.replicas, -1)
             self._reassigned.pop(partition, None)
         known.partitions[partition] = assignment
         if assignment.is_being_reassigned:
             self._reassigned[partition] = None
-        self._count_replicas(partition, assignment.replicas, 1)
+        self._count_replicas((partition,), assignment.replicas, 1)
         if before is not None:
             self._preferred_replica_imbalance_count += self._imbalance(partition)
+
+    def set_assignments(self, topic: str, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """`set_assignment` for partitions of one topic; new ones with the same replicas are counted together."""
+        known = self._topics.get(topic)
+        alike: dict[tuple[int, ...], list[TopicPartition]] = {}
+        for partition, assignment in assignments.items():
+            if known is None or partition in known.partitions or assignment.is_being_reassigned:
+                self.set_assignment(partition, assignment)
+            else:
+                alike.setdefault(assignment.replicas, []).append(partition)
+                known.partitions[partition] = assignment
+        for replicas, partitions in alike.items():
+            self._count_replicas(partitions, replicas, 1)
 
     def _check_assigned(self, partition: TopicPartition) -> None:
         known = self._topics.get(partition.topic)
         if known is None or partition not in known.partitions:
             raise ContextError(f"{partition.topic}-{partition.partition} has no assignment; give it one first")
 
-    def _count_replicas(self, partition: TopicPartition, replicas: Iterable[int], step: int) -> None:
-        topic = self._topics[partition.topic]
-        is_queued = partition.topic in self._queued_for_deletion
+    def _count_replicas(self, partitions: Sequence[TopicPartition], replicas: Iterable[int], step: int) -> None:
+        """Counts the replicas of partitions of one topic, all of which have these, or takes them off."""
+        name, counted = partitions[0].topic, dict.fromkeys(partitions)
+        topic = self._topics[name]
+        is_queued = name in self._queued_for_deletion
         if is_queued:
             self._count_deletion(topic, -1)
         for replica in dict.fromkeys(replicas):
-            topic.replica_count += step
-            states = self._replica_states.get(replica)
-            if states is not None and partition in states:
+            topic.replica_count += step * len(counted)
+            states = self._replica_states.get(replica, {})
+            for partition in filter(states.__contains__, counted) if states else ():
                 topic.replica_states[states[partition]] += step
-            on_broker = self._partitions_on_broker.get(replica)
-            if on_broker is None:
-                on_broker = self._partitions_on_broker[replica] = {}
+            on_broker = self._partitions_on_broker.setdefault(replica, {})
             if step > 0:
-                on_broker[partition] = None
-            else:
+                on_broker.update(counted)
+                continue
+            for partition in partitions:
                 del on_broker[partition]
-                if not on_broker:
-                    del self._partitions_on_broker[replica]
+            if not on_broker:
+                del self._partitions_on_broker[replica]
         if is_queued:
             self._count_deletion(topic, 1)
 

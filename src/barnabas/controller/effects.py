@@ -41,10 +41,12 @@ class ZnodeOperations:
     """Operations that are sent together. Its result is a list as long: the answer of each, or its error as a value.
 
     An operation whose outcome was lost with the connection is repeated by the shell, so that `ConnectionLossError` is
-    among the errors only when that is over; a write that was repeated may find what it has written itself.
+    among the errors only when that is over; a write that was repeated may find what it has written itself. `ahead` are
+    reads that the next effect of this kind will be, as `ReadZnodes` has them.
     """
 
     operations: tuple[Operation[Any], ...]
+    ahead: tuple[Operation[Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +183,11 @@ def selected(items: Iterable[Item], is_wanted: Callable[[Item], bool]) -> Steps[
     return found
 
 
-def operate(operations: Sequence[Operation[Any]]) -> Steps[list[Any]]:
-    """Carries out operations and returns their answers and errors; none yields nothing."""
+def operate(operations: Sequence[Operation[Any]], ahead: Sequence[Operation[Any]] = ()) -> Steps[list[Any]]:
+    """Carries out operations and returns their answers and errors; none yields nothing. `ahead` is read next."""
     if not operations:
         return []
-    (outcomes,) = yield (ZnodeOperations(tuple(operations)),)
+    (outcomes,) = yield (ZnodeOperations(tuple(operations), tuple(ahead)),)
     return _as_many(outcomes, len(operations))
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
 from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import NO_EXTRA
+from barnabas.kernel.ids import Uuid
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import LeaderRecoveryState
+from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
@@ -130,3 +131,11 @@ def _decode_plain(data: bytes, version: int) -> LeaderAndIsr | None:
     """
     state = topics.PartitionState.decode_plain(data)
     return None if state is None else LeaderAndIsr.from_znode(state, version)
+
+
+ToldLeadership = Callable[[TopicPartition, Uuid | None], LeaderAndIsr | None]
+"""What this broker has heard from controllers about the partition of the topic with this id."""
+
+
+def nothing_was_told(_partition: TopicPartition, _topic_id: Uuid | None) -> None:
+    """For a broker that has not heard from any controller."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas.controller.context import ToldLeadership, nothing_was_told
+from barnabas.controller.leadership import ToldLeadership, nothing_was_told
 from barnabas.wire.classes import Message
 
 

@@ -70,8 +70,8 @@ class ControllerShell:
         self.channels: BrokerChannels | None = None
         """The channels of the present term; without a term requests are dropped."""
         self._session = 0
-        self._ahead: tuple[tuple[str, ...], asyncio.Task[list[Any]]] | None = None
-        """The read that was begun before the steps ask for it."""
+        self._ahead: dict[type[Effect], tuple[tuple[Any, ...], asyncio.Task[list[Any]]]] = {}
+        """The reads that were begun before the steps ask for them, one of each kind."""
 
     def session_over(self) -> None:
         """The session is over: ends the steps that run in it."""
@@ -85,7 +85,8 @@ class ControllerShell:
         try:
             return await self._run(steps)
         finally:
-            self._forget_ahead()
+            for kind in tuple(self._ahead):
+                self._forget_ahead(kind)
 
     async def _run(self, steps: Steps[Result]) -> Result:
         session = self._session
@@ -107,9 +108,14 @@ class ControllerShell:
         self._check(session)
         match effect:
             case ZnodeOperations():
-                return await self._repeat(effect.operations, self._store.submit, session)
+                submit = self._store.submit
+                begun = self._begin(ZnodeOperations, effect.operations, effect.ahead, submit)
+                return await self._repeat(effect.operations, submit, session, begun)
             case ReadZnodes():
-                return await self._repeat(effect.paths, self._store.get_many, session, self._begin(effect))
+                get_many = self._store.get_many
+                return await self._repeat(
+                    effect.paths, get_many, session, self._begin(ReadZnodes, effect.paths, effect.ahead, get_many)
+                )
             case ReadChildren():
                 return await self._repeat(effect.paths, self._store.get_children_names_of_many, session)
             case SendRequests():
@@ -136,23 +142,29 @@ class ControllerShell:
                     raise SessionOverError("the session with the coordinator is over") from error
         return None
 
-    def _begin(self, read: ReadZnodes) -> asyncio.Task[list[Any]] | None:
-        """Begins to read what comes after this read; returns this one itself where that has been done with it."""
-        begun = None
-        if self._ahead is not None and self._ahead[0] == read.paths:
-            begun, self._ahead = self._ahead[1], None
-        self._forget_ahead()
-        if read.ahead:
+    def _begin(
+        self,
+        kind: type[Effect],
+        items: tuple[Item, ...],
+        ahead: tuple[Item, ...],
+        submit: Callable[[Sequence[Item]], Awaitable[list[Any]]],
+    ) -> Awaitable[list[Any]] | None:
+        """Begins to read what comes after these items; returns what they are read by where that has been begun."""
+        begun: asyncio.Task[list[Any]] | None = None
+        if kind in self._ahead and self._ahead[kind][0] == items:
+            _, begun = self._ahead.pop(kind)
+        else:
+            self._forget_ahead(kind)
+        if ahead:
             if begun is None:
                 # It comes first: the store answers in order.
-                begun = asyncio.ensure_future(self._store.get_many(read.paths))
-            self._ahead = (read.ahead, asyncio.ensure_future(self._store.get_many(read.ahead)))
+                begun = asyncio.ensure_future(submit(items))
+            self._ahead[kind] = (ahead, asyncio.ensure_future(submit(ahead)))
         return begun
 
-    def _forget_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead[1].cancel()
-            self._ahead = None
+    def _forget_ahead(self, kind: type[Effect]) -> None:
+        if kind in self._ahead:
+            self._ahead.pop(kind)[1].cancel()
 
     def _check(self, session: int) -> None:
         if session != self._session:

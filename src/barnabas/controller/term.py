@@ -6,12 +6,14 @@ A new term knows nothing and loads everything, so what a deposed controller beli
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import islice, zip_longest
+from typing import Final
 
 from barnabas.controller.alter_partition import AlterPartitionProcessor
 from barnabas.controller.broker_changes import BrokerChanges
-from barnabas.controller.context import ControllerContext, ToldLeadership, nothing_was_told
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.controller_election import ElectionResult
 from barnabas.controller.effects import (
     ChangeChannels,
@@ -23,7 +25,7 @@ from barnabas.controller.effects import (
     pieces,
 )
 from barnabas.controller.features import FeatureUpdate, UpdateOutcomes, set_up_features, update_features
-from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.leadership import LeaderAndIsr, ToldLeadership, nothing_was_told
 from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
@@ -61,6 +63,9 @@ from barnabas.wire.messages import (
 )
 from barnabas.wire.stopped_partitions import stopped_partitions
 from barnabas.wire.topics import TopicPartition
+
+_LEFT_TO_READ: Final = 2 * PARTITIONS_PER_BATCH - 1
+"""Of the partitions that are known so far: with more of them the batch behind the next is whole, too."""
 
 
 class ControllerTerm:
@@ -175,14 +180,18 @@ class ControllerTerm:
             context.add_live_broker(broker)
         names = yield from self._topic_reader.read_names()
         partition_count = 0
-        for start in range(0, len(names), TOPICS_PER_BATCH):
-            batch = names[start : start + TOPICS_PER_BATCH]
-            znodes = yield from self._topic_reader.read_with_ids(batch, context.epoch_version)
+        written_at: dict[TopicPartition, int] = {}
+        unread: deque[TopicPartition] = deque()
+        batches = [names[start : start + TOPICS_PER_BATCH] for start in range(0, len(names), TOPICS_PER_BATCH)]
+        for batch, ahead in zip_longest(batches, batches[1:], fillvalue=()):
+            znodes = yield from self._topic_reader.read_with_ids(batch, context.epoch_version, ahead)
             for topic, znode in znodes.items():
                 added = yield from self._topics.add(topic, znode)
                 partition_count += len(added)
-        written_at: dict[TopicPartition, int] = {}
-        yield from self._refresh(context.partitions, written_at)
+                unread += added
+            # The coordinator reads the first of the states that are left while the next topics are looked at.
+            yield from self._refresh_first(unread, _LEFT_TO_READ, written_at)
+        yield from self._refresh_first(unread, 0, written_at)
         returned = yield from self._returned(brokers, written_at)
         context.hold_back([*(broker.broker_id for broker in returned), *registered.unusable])
         yield (ChangeChannels(opened=tuple(brokers.values())),)
@@ -216,19 +225,21 @@ class ControllerTerm:
             self._logger.info("Brokers %s have restarted while there was no controller", sorted(returned))
         return [returned[broker_id] for broker_id in sorted(returned)]
 
-    def _refresh(
-        self, partitions: Iterable[TopicPartition], written_at: dict[TopicPartition, int] | None = None
-    ) -> Steps[list[TopicPartition]]:
+    def _refresh(self, partitions: Iterable[TopicPartition]) -> Steps[list[TopicPartition]]:
         """Reads the leadership of the partitions; returns those that have or had a leader. States that cannot be used
         are logged.
         """
+        return self._refresh_first(deque(partitions), 0)
+
+    def _refresh_first(
+        self, partitions: deque[TopicPartition], left: int, written_at: dict[TopicPartition, int] | None = None
+    ) -> Steps[list[TopicPartition]]:
+        """`_refresh` for the first of the partitions, until no more than `left` are left."""
         refreshed = []
-        wanted = iter(partitions)
-        batch = list(islice(wanted, PARTITIONS_PER_BATCH))
-        while batch:
-            ahead = list(islice(wanted, PARTITIONS_PER_BATCH))
+        while len(partitions) > left:
+            batch = [partitions.popleft() for _ in range(min(PARTITIONS_PER_BATCH, len(partitions)))]
+            ahead = list(islice(partitions, PARTITIONS_PER_BATCH))
             found = yield from read_leadership(self.context, batch, written_at, ahead=ahead)
-            batch = ahead
             for partition, known in found.items():
                 if isinstance(known, LeaderAndIsr):
                     self.context.set_leadership(partition, known)

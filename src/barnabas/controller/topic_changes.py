@@ -115,8 +115,9 @@ class TopicChanges:
     def _assign(self, topic: str, znode: TopicZnode, partitions: Iterable[int]) -> Steps[list[TopicPartition]]:
         added = [TopicPartition(topic, partition) for partition in partitions]
         for piece in pieces(added):
-            for partition in piece:
-                self._context.set_assignment(partition, znode.assignment.partitions[partition.partition])
+            self._context.set_assignments(
+                topic, {partition: znode.assignment.partitions[partition.partition] for partition in piece}
+            )
             # Those of the topics before count: many topics of few partitions are many partitions, too.
             self._assigned_since_turn += len(piece)
             if self._assigned_since_turn >= ITEMS_PER_PIECE:

@@ -78,10 +78,12 @@ class TopicReader:
         (stat,) = yield from operate([Exists(topic_path(topic), self.watches.topic(topic))])
         return isinstance(stat, Stat) and stat.mzxid == self.known.get(topic)
 
-    def read(self, topics: Iterable[str]) -> Steps[dict[str, TopicZnode]]:
-        """The assignments of topics. One that is gone, or cannot be read, is left out; the latter is logged."""
+    def read(self, topics: Iterable[str], ahead: Iterable[str] = ()) -> Steps[dict[str, TopicZnode]]:
+        """The assignments of topics. One that is gone, or cannot be read, is left out; the latter is logged. `ahead`
+        are the topics that are read next.
+        """
         wanted = list(topics)
-        outcomes = yield from operate([GetData(topic_path(topic), self.watches.topic(topic)) for topic in wanted])
+        outcomes = yield from operate(self._reads(wanted), self._reads(ahead))
         found: dict[str, TopicZnode] = {}
         for topic, outcome in zip(wanted, outcomes, strict=True):
             self.unreadable.pop(topic, None)
@@ -99,9 +101,14 @@ class TopicReader:
             found[topic] = TopicZnode(assignment, outcome.stat.version, outcome.stat.mzxid)
         return found
 
-    def read_with_ids(self, topics: Iterable[str], epoch_version: int) -> Steps[dict[str, TopicZnode]]:
+    def _reads(self, topics: Iterable[str]) -> list[GetData]:
+        return [GetData(topic_path(topic), self.watches.topic(topic)) for topic in topics]
+
+    def read_with_ids(
+        self, topics: Iterable[str], epoch_version: int, ahead: Iterable[str] = ()
+    ) -> Steps[dict[str, TopicZnode]]:
         """As `read`, and gives an id to each topic that has none (it is from before Kafka 2.8)."""
-        found = yield from self.read(topics)
+        found = yield from self.read(topics, ahead)
         if self.new_topic_id is None:
             return found
         without = [topic for topic, znode in found.items() if znode.assignment.topic_id is None]

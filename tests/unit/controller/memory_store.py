@@ -210,10 +210,10 @@ class Shell:
         self.channels: list[ChangeChannels] = []
         self.features: list[int] = []
         self.unclean_elections = 0
-        self._ahead: tuple[tuple[str, ...], list[Any]] | None = None
+        self._ahead: dict[type[Effect], tuple[tuple[Any, ...], list[Any]]] = {}
 
     def run(self, steps: Steps[Result]) -> Result:
-        self._ahead = None
+        self._ahead.clear()
         results: tuple[Any, ...] | None = None
         while True:
             try:
@@ -229,15 +229,9 @@ class Shell:
     def carry_out(self, effect: Effect) -> Any:
         match effect:
             case ZnodeOperations():
-                return self.store.submit(effect.operations)
+                return self._read(ZnodeOperations, effect.operations, effect.ahead, self.store.submit)
             case ReadZnodes():
-                begun, self._ahead = self._ahead, None
-                if begun is None or begun[0] != effect.paths:
-                    begun = (effect.paths, self.store.submit(tuple(map(GetData, effect.paths))))
-                if effect.ahead:
-                    # As early as a shell can.
-                    self._ahead = (effect.ahead, self.store.submit(tuple(map(GetData, effect.ahead))))
-                return begun[1]
+                return self._read(ReadZnodes, effect.paths, effect.ahead, self._get_many)
             case ReadChildren():
                 return self.store.read_children(effect.paths)
             case SendRequests():
@@ -251,6 +245,23 @@ class Shell:
             case WaitForFeatures():
                 self.features.append(effect.version)
         return None
+
+    def _get_many(self, paths: tuple[str, ...]) -> list[Any]:
+        return self.store.submit(tuple(map(GetData, paths)))
+
+    def _read(
+        self,
+        kind: type[Effect],
+        items: tuple[Any, ...],
+        ahead: tuple[Any, ...],
+        submit: Callable[[tuple[Any, ...]], list[Any]],
+    ) -> list[Any]:
+        begun = self._ahead.pop(kind, None)
+        outcomes = submit(items) if begun is None or begun[0] != items else begun[1]
+        if ahead:
+            # As early as a shell can.
+            self._ahead[kind] = (ahead, submit(ahead))
+        return outcomes
 
     def sent(self, api: str) -> dict[int, dict[TopicPartition, Any]]:
         """The partition states of the requests of one API by broker; the last request counts."""

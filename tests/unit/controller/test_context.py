@@ -200,6 +200,17 @@ class CountsAreThoseOfARecount(RuleBasedStateMachine):
         self.known.add(partition.topic)
         self.assignments[partition] = assignment
 
+    @rule(topic=topics, wanted=st.dictionaries(st.integers(0, 2), st.tuples(replica_lists, st.booleans())))
+    def assign_all(self, topic: str, wanted: dict[int, tuple[tuple[int, ...], bool]]) -> None:
+        assignments = {
+            TopicPartition(topic, number): ReplicaAssignment(replicas, adding_replicas=replicas[:1] if added else ())
+            for number, (replicas, added) in wanted.items()
+        }
+        self.context.add_topic(topic)
+        self.context.set_assignments(topic, assignments)
+        self.known.add(topic)
+        self.assignments |= assignments
+
     @rule(data=st.data(), leader=st.integers(-1, 4), isr=replica_lists)
     def lead(self, data: st.DataObject, leader: int, isr: tuple[int, ...]) -> None:
         if self.assignments:

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from barnabas.controller.broker_requests import FULL
-from barnabas.controller.effects import ITEMS_PER_PIECE, Effect, GiveWay, ReadChildren, ReadZnodes, ZnodeOperations
+from barnabas.controller.effects import (
+    ITEMS_PER_PIECE,
+    ChangeChannels,
+    Effect,
+    GiveWay,
+    ReadChildren,
+    ReadZnodes,
+    ZnodeOperations,
+)
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import PARTITIONS_PER_BATCH, TOPICS_PER_BATCH
 from barnabas.coordination.layout.topics import ReplicaAssignment, partition_state_path
@@ -120,6 +128,44 @@ def test_a_takeover_reads_the_next_states_while_it_uses_these(many: Terms) -> No
     assert max(len(read.paths) for read in reads) == PARTITIONS_PER_BATCH
 
 
+def test_a_takeover_asks_for_topics_and_states_before_it_needs_them(
+    many: Terms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3 * TOPICS_PER_BATCH):
+        many.create(f"more-{number:03}", *((1,) for _ in range(20)))
+    many.settle()
+    before = {partition: many.term.context.leadership(partition) for partition in many.term.context.partitions}
+    ahead: dict[type[Effect], tuple[Any, ...]] = {}
+    reads: list[tuple[str, bool]] = []
+    carry_out = CrashingShell.carry_out
+
+    def watching(shell: CrashingShell, effect: Effect) -> Any:
+        if isinstance(effect, ReadZnodes | ZnodeOperations):
+            items = effect.paths if isinstance(effect, ReadZnodes) else effect.operations
+            what = "states" if isinstance(effect, ReadZnodes) else type(items[0]).__name__
+            if len(items) > 1:
+                reads.append((what, ahead.pop(type(effect), ()) == items))
+            if effect.ahead:
+                ahead[type(effect)] = effect.ahead
+        elif isinstance(effect, ChangeChannels):
+            raise _LoadedError
+        return carry_out(shell, effect)
+
+    monkeypatch.setattr(CrashingShell, "carry_out", watching)
+    with pytest.raises(_LoadedError):
+        many.elect()
+    found = {partition: many.term.context.leadership(partition) for partition in many.term.context.partitions}
+    assert found == before
+    topics = [is_begun for what, is_begun in reads if what == "GetData"][-4:]
+    states = [is_begun for what, is_begun in reads if what == "states"]
+    assert topics == [False, True, True, True]
+    assert states == [False, *[True] * (-(-len(before) // PARTITIONS_PER_BATCH) - 1)]
+    # Not first the topics and then the states.
+    order = [what for what, _ in reads]
+    assert "GetData" in order[order.index("states") :]
+    assert not ahead
+
+
 def test_a_broker_of_many_partitions_that_shuts_down_is_told_in_pieces_and_before_it_leaves_the_isrs(
     many: Terms,
 ) -> None:
@@ -190,10 +236,16 @@ def _longest_turn_of_deletions(count: int, are_known: bool, is_enabled: bool) ->
         return max(most, calls)
 
 
-class _Calls:
-    """How often something of the context is asked for, at most, between two turns of the loop."""
+class _LoadedError(Exception):
+    """A term knows everything, and is about to speak to brokers."""
 
-    def __init__(self, terms: Terms, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+
+class _Calls:
+    """How often something of the context is asked for, at most, between two turns of the loop; with `counts_items` how
+    many items its last argument has.
+    """
+
+    def __init__(self, terms: Terms, name: str, monkeypatch: pytest.MonkeyPatch, *, counts_items: bool = False) -> None:
         self.most = 0
         self.all = 0
         self._now = 0
@@ -201,8 +253,9 @@ class _Calls:
         carry_out = terms.shell.carry_out
 
         def counting(*arguments: Any) -> Any:
-            self.all += 1
-            self._now += 1
+            count = len(arguments[-1]) if counts_items else 1
+            self.all += count
+            self._now += count
             self.most = max(self.most, self._now)
             return asked(*arguments)
 
@@ -400,7 +453,7 @@ def test_many_topics_of_few_partitions_are_assigned_in_pieces(monkeypatch: pytes
     for number in range(topics):
         terms.create(f"t{number}", *((1,) for _ in range(partitions)))
     terms.events.clear()
-    calls = _Calls(terms, "set_assignment", monkeypatch)
+    calls = _Calls(terms, "set_assignments", monkeypatch, counts_items=True)
     terms.run(terms.term.topics_changed())
     assert calls.all == topics * partitions
     assert calls.most < ITEMS_PER_PIECE + partitions
