@@ -12,6 +12,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.kernel.host import HostClosedError, OffloadFullError, OffloadKind
+from barnabas.link.lines import Lines
+from barnabas.link.record_turns import RecordTurns
 
 if TYPE_CHECKING:
     import ssl
@@ -33,8 +35,6 @@ HANDSHAKE_MS: Final = 30_000
 RECEIVED_BYTES: Final = 64 * 1024
 FIRST_BYTES: Final = 4 * 1024
 """What is received of a client that has no place yet, of whom there may be very many."""
-SMALL_RECORDS_PER_TURN: Final = 512
-"""Of all connections together; each may be a new key, which takes OpenSSL 65 µs."""
 _LOOK_MS: Final = 500
 _FULL_PAUSE_MS: Final = 20
 
@@ -62,49 +62,6 @@ class Handshaker(Protocol):
         ...
 
 
-class _Steps:
-    """Whose step is to be worked on: one of each address in turn."""
-
-    def __init__(self, *, is_last_first: bool) -> None:
-        self._is_last_first = is_last_first
-        self._lines: OrderedDict[str, OrderedDict[Handshaker, None]] = OrderedDict()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def add(self, connection: Handshaker) -> None:
-        self._lines.setdefault(connection.address, OrderedDict())[connection] = None
-        self._count += 1
-
-    def discard(self, connection: Handshaker) -> bool:
-        """Whether it was here."""
-        line = self._lines.get(connection.address)
-        if line is None or connection not in line:
-            return False
-        del line[connection]
-        self._count -= 1
-        if not line:
-            del self._lines[connection.address]
-        return True
-
-    def pop(self) -> Handshaker:
-        address, line = next(iter(self._lines.items()))
-        connection, _ = line.popitem(last=self._is_last_first)
-        self._count -= 1
-        if line:
-            self._lines.move_to_end(address)
-        else:
-            del self._lines[address]
-        return connection
-
-    def put_back(self, connection: Handshaker) -> None:
-        """It is the next again."""
-        self.add(connection)
-        self._lines[connection.address].move_to_end(connection, last=self._is_last_first)
-        self._lines.move_to_end(connection.address, last=False)
-
-
 class Handshakes:
     """All handshakes of one loop's connections, with the buffer that they receive into."""
 
@@ -128,12 +85,14 @@ class Handshakes:
         self._by_address: dict[str, int] = {}
         self._waiting: OrderedDict[str, OrderedDict[Handshaker, None]] = OrderedDict()
         """Those without a place, by their addresses; whose turn it is comes first."""
-        self._first, self._steps = (_Steps(is_last_first=of_one_owner is not None) for _ in range(2))
+        self._first: Lines[Handshaker] = Lines(is_last_first=of_one_owner is not None)
+        self._steps: Lines[Handshaker] = Lines(is_last_first=of_one_owner is not None)
         """Whose step will be worked on unless they leave."""
         self._working = 0
         self._timer: Timer | None = None
         self._retry: Timer | None = None
-        self._small_left = SMALL_RECORDS_PER_TURN
+        self.turns = RecordTurns(loop)
+        """Of those whose handshakes are over."""
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         """Where bytes are received to before they are decrypted; of whoever receives at the moment."""
 
@@ -146,20 +105,6 @@ class Handshakes:
     def waiting(self) -> int:
         """Clients that wait for a place, or for a step to be worked on."""
         return sum(map(len, self._waiting.values())) + len(self._first) + len(self._steps)
-
-    @property
-    def records_left(self) -> int:
-        """How many small records more may be decrypted in this turn."""
-        return self._small_left
-
-    def spend(self, small_records: int) -> None:
-        """So many have been decrypted, or are."""
-        if self._small_left == SMALL_RECORDS_PER_TURN:
-            self._loop.call_soon(self._next_turn)
-        self._small_left -= small_records
-
-    def _next_turn(self) -> None:
-        self._small_left = SMALL_RECORDS_PER_TURN
 
     # Places.
 

@@ -94,6 +94,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_ssl",
         "_step_runs",
         "_timer",
+        "_turns",
         "_waited_seconds",
         "_waits_since",
         "_wants_reading",
@@ -108,6 +109,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._context = context
         self._link = link
         self._end = end
+        self._turns = end.handshakes.turns
         self._raw: asyncio.Transport | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -153,6 +155,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         was_open, self._phase = self._phase is _OPEN, Phase.CLOSED
         self._end_handshake()
+        self._turns.leave(self)
         self._raw = None
         self._later = b""
         self._backlog.clear()
@@ -345,10 +348,10 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _cut_of_turn(self, received: Buffer) -> int:
         """How many of the bytes OpenSSL is given in this turn: records of its own share, and of what all have."""
-        records, handshakes = self._records, self._end.handshakes
-        end = records.cut(received, min(RECORDS_PER_TURN, handshakes.records_left))
+        records, turns = self._records, self._turns
+        end = records.cut(received, min(RECORDS_PER_TURN, turns.left))
         if records.small:
-            handshakes.spend(records.small)
+            turns.spend(records.small)
         return end
 
     def _decrypt(self) -> None:
@@ -389,10 +392,10 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _read_in_next_turn(self) -> None:
         if self._phase is _OPEN and not self._read_is_due:
             self._read_is_due = True
-            self._context.loop.call_soon(self._read_later)
+            self._turns.wait(self)
             self._set_reading()
 
-    def _read_later(self) -> None:
+    def read_on(self) -> None:
         self._read_is_due = False
         if self._phase is _OPEN and self._wants_reading:
             later = self._later

@@ -21,7 +21,7 @@ from barnabas.kernel.host import OffloadFullError, OffloadKind
 from barnabas.kernel.timers import Timer, Timers
 from barnabas.link import handshakes as handshakes_module
 from barnabas.link.connection import Pause
-from barnabas.link.handshakes import SMALL_RECORDS_PER_TURN
+from barnabas.link.record_turns import SMALL_RECORDS_PER_TURN
 from barnabas.link.tls import RECORDS_PER_TURN
 from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings
@@ -480,18 +480,59 @@ def test_new_keys_of_many_connections_in_one_turn_are_worked_on_in_several(loop_
             connection._transport.buffer_updated(len(data))
 
         await asyncio.sleep(0)
-        assert secure.handshakes.records_left == SMALL_RECORDS_PER_TURN
+        assert secure.handshakes.turns.left == SMALL_RECORDS_PER_TURN
         for connection, flood in zip(connections, floods, strict=False):
             receive(connection, flood)
         half = len(floods) // 2
         ended = [not each.is_open for each in connections]
         assert ended == [True] * half + [False] * (half + 1), "as many as a turn has time for"
-        assert secure.handshakes.records_left == 0
+        assert secure.handshakes.turns.left == 0
         good.send(b"b")
         assert await good.receive() == b"b"
         await secure.until(lambda: not any(each.is_open for each in connections[:-1]))
 
     scenario(loop_factory, body)
+
+
+def test_who_comes_behind_floods_of_small_records_does_not_wait_until_they_have_ended(loop_factory: Any) -> None:
+    """Those that were there first had all of each turn until what they had sent was at its end."""
+
+    async def body(secure: Secure) -> None:
+        good = await secure.client()
+        good.send(b"a")
+        assert await good.receive() == b"a"
+        connections, floods = secure.serving.handler.opened, list[bytes]()
+        for _ in range(2 * SMALL_RECORDS_PER_TURN // RECORDS_PER_TURN):
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            ours = client_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+            client = await secure.plain_client()
+            while not _shakes(ours):
+                client.writer.write(outgoing.read())
+                incoming.write(await client.reader.read(65_536))
+            client.writer.write(outgoing.read())
+            await secure.until(lambda: len(secure.certificates) == len(floods) + 2)
+            ours.write(framed(b"x" * 10_000)[:4])
+            for _ in range(20 * RECORDS_PER_TURN):
+                ours.write(b"xxxx")
+            floods.append(outgoing.read())
+        for connection, flood in zip(connections[1:], floods, strict=True):
+            transport: Any = connection._transport
+            transport.get_buffer(-1)[: len(flood)] = flood
+            transport.buffer_updated(len(flood))
+        good.send(b"b")
+        assert await good.receive() == b"b"
+        left = [len(each._transport._later) / len(floods[0]) for each in connections[1:]]  # type: ignore[union-attr]
+        assert min(left) > 0.5, left
+
+    scenario(loop_factory, body)
+
+
+def _shakes(end: ssl.SSLObject) -> bool:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
 
 
 def test_very_many_small_records_come_in_their_order_over_turns(loop_factory: Any) -> None:
