@@ -7,6 +7,7 @@ it is where the history begins, and no change.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -18,6 +19,8 @@ from barnabas.wire.topics import TopicPartition
 
 CHANGES_KEPT: Final = 10_000
 """Some 3 MB, if there were so many."""
+_SHOWN: Final = 4
+"""Of a partition's metadata leader, epoch, ISR and replicas: not which are offline, and not the other epochs."""
 
 
 class LeadershipChange(NamedTuple):
@@ -55,19 +58,23 @@ class LeadershipChanges:
         if len(change.changed) > kept:  # what was before has a gap behind it
             self.since_ms = now_ms
             self._changes.clear()
-        previous, image = change.previous, change.image
+        changes, name, topic_id = self._changes, None, ZERO_UUID
+        known: Mapping[int, PartitionMetadata] = {}
+        known_before: Mapping[int, PartitionMetadata] = {}
         for partition in change.changed[-kept:]:
-            after = image.partition(partition)
-            if after is None:
+            if partition.topic != name:  # those of a topic stand together
+                name = partition.topic
+                now, was = change.image.topics.get(name), change.previous.topics.get(name)
+                topic_id = ZERO_UUID if now is None else now.topic_id
+                is_same = was is not None and was.topic_id in (ZERO_UUID, topic_id)
+                known = {} if now is None else now.partitions
+                known_before = was.partitions if was is not None and is_same else {}
+            after, before = known.get(partition.partition), known_before.get(partition.partition)
+            if after is None or (before is not None and before[:_SHOWN] == after[:_SHOWN]):
                 continue
-            topic_id = image.topic_id(partition.topic)
-            is_same_topic = previous.topic_id(partition.topic) in (ZERO_UUID, topic_id)
-            before = previous.partition(partition) if is_same_topic else None
-            if before is not None and _shown(before) == _shown(after):
-                continue
-            if len(self._changes) == kept:
-                self.since_ms = max(self.since_ms, self._changes[0].time_ms)
-            self._changes.append(LeadershipChange(now_ms, partition, topic_id, before, after))
+            if len(changes) == kept:
+                self.since_ms = max(self.since_ms, changes[0].time_ms)
+            changes.append(LeadershipChange(now_ms, partition, topic_id, before, after))
             self.last += 1
 
     def after(self, number: int, limit: int) -> list[tuple[int, LeadershipChange]]:
@@ -76,8 +83,3 @@ class LeadershipChanges:
         start = min(max(0, number + 1 - first), len(self._changes))
         found = islice(self._changes, start, start + max(0, limit))
         return list(enumerate(found, first + start))
-
-
-def _shown(metadata: PartitionMetadata) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
-    """What a history shows: not which replicas are offline, and not the other epochs."""
-    return metadata.leader, metadata.leader_epoch, metadata.isr, metadata.replicas

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.console.history import EarlierChange, EarlierChanges, PartitionState
 from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
 from barnabas.wire.errors import KafkaError
+from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,15 +26,15 @@ _REQUESTS_MAX: Final = 40
 async def earlier_changes(views: BrokerViews, nodes: Iterable[BrokerNode], clock: Clock) -> EarlierChanges | None:
     """Of the broker that remembers most. None where no broker tells, as those of Apache Kafka do not.
 
-    Brokers' clocks may be wrong: times are told by how long ago they were. Raises ConnectionError, KafkaError and
-    RequestTimeoutError where the one that began ends.
+    Brokers' clocks may be wrong: times are told by how long ago they were. Raises ConnectionError, KafkaError,
+    ProtocolError and RequestTimeoutError where the one that began ends, and so where it has begun anew.
     """
     found: list[tuple[int, BrokerNode]] = []
 
     async def ask(node: BrokerNode) -> None:
         try:
             answer, ahead_ms = await _ask(views, node, clock, -1, 0)
-        except (ConnectionError, KafkaError, RequestTimeoutError, UnsupportedVersionError):
+        except (ConnectionError, KafkaError, ProtocolError, RequestTimeoutError, UnsupportedVersionError):
             return
         if answer.since_ms >= 0:
             found.append((answer.since_ms - ahead_ms, node))
@@ -46,6 +47,10 @@ async def earlier_changes(views: BrokerViews, nodes: Iterable[BrokerNode], clock
     after = -1
     for _ in range(_REQUESTS_MAX):
         answer, ahead_ms = await _ask(views, node, clock, after, _CHANGES_PER_REQUEST)
+        if answer.last < after:
+            raise ConnectionResetError(f"broker {node.node_id} was started anew while it told of earlier changes")
+        if answer.changes and answer.changes[0].number != after + 1:
+            changes.clear()  # so much has changed meanwhile that some was let go of in between
         since_ms = max(since_ms, answer.since_ms - ahead_ms)
         changes.extend(_told(answer, since_ms, ahead_ms))
         if not answer.changes or answer.changes[-1].number >= answer.last:

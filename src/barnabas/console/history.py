@@ -131,8 +131,7 @@ class History:
         self._changed = {name: numbers for name, numbers in self._changed.items() if numbers}
 
     def put_before(self, earlier: EarlierChanges) -> Iterator[None]:
-        """Puts what a broker remembers before what was seen, in steps; once."""
-        self.earlier = replace(earlier, changes=())
+        """Puts what a broker remembers before what was seen, in steps; once, or again where it was given up between."""
         told: dict[TopicPartition, list[EarlierChange]] = {}
         for change in earlier.changes:
             told.setdefault(change.partition, []).append(change)
@@ -148,6 +147,7 @@ class History:
             del states[:-CHANGES_PER_PARTITION_MAX]
             if len(states) > 1:
                 self._changed.setdefault(partition.topic, set()).add(partition.partition)
+        self.earlier = replace(earlier, changes=())
 
     def shrinks_since(self, since_ms: int) -> int:
         """How many ISRs were seen to shrink after that time, which may be more than one of a partition."""

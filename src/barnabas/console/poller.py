@@ -324,7 +324,8 @@ class Poller:
         nodes = self._nodes()
         if self.history.earlier is None and self.history.began_ms is not None:
             found = await earlier_changes(self._views, nodes, self.client.host.clock)
-            if found is not None:
+            # One that knows nothing of before may be followed by one that does.
+            if found is not None and found.since_ms < self.history.began_ms:
                 for _ in self.history.put_before(found):
                     await asyncio.sleep(0)
         return self.history.earlier

@@ -51,9 +51,9 @@ def date_and_clock(time_ms: int) -> str:
 
 
 def moment(time_ms: int, now_ms: int) -> str:
-    """The clock, and before it the date where that is another than now's."""
-    date = date_and_clock(time_ms)[:10]
-    return clock(time_ms) if date == date_and_clock(now_ms)[:10] else f"{date} {clock(time_ms)}"
+    """The clock, and before it the date where that is another than now's; the number where no calendar has it."""
+    date, _, rest = date_and_clock(time_ms).partition(" ")
+    return rest[:8] if rest and date == date_and_clock(now_ms)[:10] else f"{date} {rest[:8]}".rstrip()
 
 
 def ids(numbers: tuple[int, ...] | list[int]) -> str:

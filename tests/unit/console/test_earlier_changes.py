@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
+from barnabas.console import poller
+from barnabas.console.earlier_changes import earlier_changes
 from barnabas.console.history import (
     CHANGES_PER_PARTITION_MAX,
+    PARTITIONS_PER_STEP,
     EarlierChange,
     EarlierChanges,
     History,
     PartitionState,
 )
+from barnabas.console.words import moment
+from barnabas.link.errors import UnsupportedVersionError
 from barnabas.testing import KafkaCluster
+from barnabas.wire.messages import DescribeLeadershipChangesResponse as Answer
+from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.topics import TopicPartition
 from tests.support.running_console import RunningConsole
 from tests.support.waiting import wait_until
@@ -103,6 +116,113 @@ def test_a_partition_that_has_flapped_keeps_its_last_changes() -> None:
     found = told(history, *(state(101 + each, each) for each in range(1, 900)))
     assert len(found) == CHANGES_PER_PARTITION_MAX
     assert found[-1][:2] == (BEGAN_MS, 900)
+
+
+class Clock:
+    def time_ms(self) -> int:
+        return 100_000
+
+
+class Views:
+    """Brokers that remember: by their ids what each answers in turn, the last of it again and again."""
+
+    def __init__(self, answers: dict[int, list[Answer | Exception]]) -> None:
+        self._answers = answers
+
+    async def leadership_changes(self, node: BrokerNode, after: int, changes_max: int) -> Answer:
+        answers = self._answers[node.node_id]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def remembered(since_ms: int, last: int, *numbers: int, now_ms: int = 100_000) -> Answer:
+    changes = [Answer.Change(number=each, time_ms=since_ms + each, topic="flights") for each in numbers]
+    return Answer(now_ms=now_ms, since_ms=since_ms, last=last, changes=changes)
+
+
+def asked(answers: dict[int, list[Answer | Exception]]) -> EarlierChanges | None:
+    nodes = [BrokerNode(each, "h", 1) for each in answers]
+    return asyncio.run(earlier_changes(Views(answers), nodes, Clock()))  # type: ignore[arg-type]  # as far as is used
+
+
+def test_the_broker_is_asked_that_goes_back_furthest_whatever_its_clock_says() -> None:
+    found = asked(
+        {
+            1: [remembered(50_000, -1)],
+            2: [remembered(1_000_000, 0, now_ms=1_090_000), remembered(1_000_000, 0, 0, now_ms=1_090_000)],
+            3: [ProtocolError("garbage")],
+            4: [UnsupportedVersionError("Apache Kafka's")],
+            5: [remembered(-1, -1)],
+        }
+    )
+    assert found is not None
+    assert (found.node_id, found.since_ms) == (2, 10_000)
+    assert [each.after.since_ms for each in found.changes] == [10_000]
+    assert asked({3: [ProtocolError("garbage")], 5: [remembered(-1, -1)]}) is None
+
+
+def test_changes_of_a_broker_that_is_started_anew_meanwhile_are_not_put_together() -> None:
+    answers: list[Answer | Exception] = [remembered(100, 700), remembered(100, 700, *range(500)), remembered(90_000, 3)]
+    with pytest.raises(ConnectionError, match="broker 1 was started anew"):
+        asked({1: answers})
+
+
+def test_changes_behind_which_others_were_let_go_of_are_not_told() -> None:
+    answers: list[Answer | Exception] = [
+        remembered(100, 900), remembered(100, 900, *range(500)), remembered(40_000, 9_999, *range(600, 1_000)),
+        remembered(40_000, 1_000, 1_000),
+    ]  # fmt: skip
+    found = asked({1: answers})
+    assert found is not None
+    assert found.since_ms == 40_000
+    assert [each.after.since_ms - 40_000 for each in found.changes] == list(range(600, 1_001))
+
+
+def test_what_was_not_put_in_place_to_the_end_is_not_said_to_be_known() -> None:
+    history = History()
+    names = [f"t{number}" for number in range(PARTITIONS_PER_STEP + 1)]
+    topics = {
+        name: TopicInfo(name, ID, is_internal=False, partitions={0: PartitionInfo(1, 1, (1, 2), (1, 2), ())})
+        for name in names
+    }
+    history.see(Cluster("c", 1, {1: BrokerNode(1, "h", 1)}, topics), BEGAN_MS)
+    changes = [EarlierChange(TopicPartition(name, 0), ID, state(100, 0), state(500, 1)) for name in names]
+    earlier = EarlierChanges(3, 100, tuple(changes))
+    next(iter(history.put_before(earlier)))
+    found = [history.earlier]
+    for _ in history.put_before(earlier):
+        pass
+    found.append(history.earlier)
+    assert [each is None for each in found] == [True, False]
+    assert {len(history.of(TopicPartition(name, 0))) for name in names} == {2}
+
+
+def test_a_broker_that_began_after_the_console_is_not_named_for_the_time_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    history = History()
+    looked(history, BEGAN_MS, 1)
+    client = SimpleNamespace(host=SimpleNamespace(clock=Clock()))
+    asking: Any = SimpleNamespace(history=history, client=client, _views=None, _nodes=list)
+
+    def ask(since_ms: int) -> EarlierChanges | None:
+        async def answer(*_: object) -> EarlierChanges:
+            return EarlierChanges(3, since_ms, ())
+
+        monkeypatch.setattr(poller, "earlier_changes", answer)
+        return asyncio.run(poller.Poller._ask_earlier(asking))
+
+    assert ask(BEGAN_MS) is None
+    assert ask(BEGAN_MS - 1) == EarlierChanges(3, BEGAN_MS - 1, ())
+    assert ask(BEGAN_MS - 2) == EarlierChanges(3, BEGAN_MS - 1, ()), "one has told"
+
+
+def test_a_time_that_no_calendar_has_is_a_number() -> None:
+    assert moment(10**18, 0) == str(10**18)
+    assert moment(0, 0) == "00:00:00"
+    assert moment(0, 10**18) == "1970-01-01 00:00:00"
 
 
 def test_a_console_that_comes_later_shows_who_led_before() -> None:
