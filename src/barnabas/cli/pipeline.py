@@ -255,6 +255,7 @@ def run(
 @jars_option
 @json_option
 @cluster_options
+@metrics_option
 def backfill(
     path: Path,
     first: tuple[str, ...],
@@ -264,6 +265,7 @@ def backfill(
     bootstrap: str,
     jars_directory: Path | None,
     as_json: bool,
+    metrics: str | None,
     cluster: ClusterOptions,
 ) -> None:
     """Compute the pipeline in FILE again, beside its tables, and have the result take their place.
@@ -273,6 +275,8 @@ def backfill(
     new ones until --discard-old. What was cut short is gone on with by the same command.
     """
     with _exiting():
+        if metrics is not None:
+            place_of(metrics)  # before anything else is looked at
         from barnabas.pipelines.spark_extra import require_spark_extra
 
         require_spark_extra()
@@ -288,6 +292,7 @@ def backfill(
             checked_before_spark,
             stopping_on_signals,
             cluster.cluster(),
+            metrics,
         )
         was_stopped = run_backfill(plan, restarts=restart, discards=discard_old)
     sys.exit(ExitStatus.INTERRUPTED if was_stopped else ExitStatus.DONE)

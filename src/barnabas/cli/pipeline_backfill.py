@@ -34,6 +34,8 @@ class BackfillPlan:
     stopping: Callable[[threading.Event], AbstractContextManager[None]]
     """Has signals set the event."""
     cluster: SparkCluster
+    metrics: str | None = None
+    """What --metrics says."""
 
 
 def range_of_run(pipeline: Pipeline, bootstrap: str, first: tuple[str, ...], last: tuple[str, ...]) -> OffsetRange:
@@ -88,6 +90,7 @@ def run_backfill(plan: BackfillPlan, *, restarts: bool, discards: bool) -> bool:
 
 
 def _was_stopped(plan: BackfillPlan, bootstrap: str, offsets: OffsetRange, backfill: Backfill) -> bool:
+    from barnabas.cli.pipeline_metrics import serving_metrics
     from barnabas.cli.pipeline_progress import open_progress
     from barnabas.pipelines.runner import RunOptions, run_pipeline
 
@@ -101,5 +104,9 @@ def _was_stopped(plan: BackfillPlan, bootstrap: str, offsets: OffsetRange, backf
         cluster=plan.cluster,
     )
     stop = threading.Event()
-    with plan.stopping(stop), open_progress(plan.as_json, stop.set) as progress:
-        return run_pipeline(backfill.staged, options, progress, stop).was_stopped
+    with (
+        plan.stopping(stop),
+        open_progress(plan.as_json, stop.set) as progress,
+        serving_metrics(plan.metrics, backfill.staged, progress) as told,
+    ):
+        return run_pipeline(backfill.staged, options, told, stop).was_stopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import urllib.request
@@ -10,8 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
+from barnabas.cli import pipeline_metrics
 from barnabas.cli.connection import CommandError
 from barnabas.cli.pipeline_metrics import THREAD_NAME, place_of, serving_metrics
+from barnabas.server.metrics_endpoint import MetricsEndpoint
 from tests.support.waiting import wait_until
 from tests.unit.pipelines.pipeline_files import read_flights
 from tests.unit.pipelines.test_progress_metrics import BATCH, Told
@@ -66,6 +69,37 @@ def test_a_place_that_is_taken_is_told_and_the_run_does_not_begin(tmp_path: Path
             serving_metrics(str(port), read_flights(tmp_path), Told()),
         ):
             pytest.fail("it began")
+
+
+@pytest.mark.parametrize("name", ["a..b", "b" * 64, "no-such-host.invalid"])
+def test_a_name_that_is_none_is_told_at_once(tmp_path: Path, name: str) -> None:
+    with (
+        pytest.raises(CommandError, match=rf"--metrics {name}:0 cannot be served: .*\w.*; name another"),
+        serving_metrics(f"{name}:0", read_flights(tmp_path), Told()),
+    ):
+        pytest.fail("it began")
+
+
+def test_why_nobody_listens_in_time_is_told_and_nobody_does_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = threading.Event()
+
+    async def start(*_: object) -> int:
+        """As where a name is looked up for long."""
+        while not found.is_set():
+            await asyncio.sleep(0.01)
+        return 1
+
+    monkeypatch.setattr(pipeline_metrics, "_START_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(MetricsEndpoint, "start", start)
+    with (
+        pytest.raises(CommandError, match=r"after 1 s\. slow\.example may be a name that is not found: name an"),
+        serving_metrics("slow.example:0", read_flights(tmp_path), Told()),
+    ):
+        pytest.fail("it began")
+    found.set()
+    wait_until(lambda: not is_served(), "nobody serves")
 
 
 def test_without_the_option_progress_is_what_it_is(tmp_path: Path) -> None:
