@@ -6,6 +6,7 @@ Apache Avro 1.12, "Schema Declaration" and "Logical Types"; Spark's "Apache Avro
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -36,6 +37,9 @@ _LOGICAL: Final = {
     ("long", "local-timestamp-micros"): "TIMESTAMP_NTZ",
 }
 _DECIMAL_DIGITS_MAX: Final = 38
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+"""JSON can name halves of characters (surrogates), which cannot be sent to Java."""
+_RECORDS: Final = ("record", "error")
 
 
 class AvroSchemaError(ValueError):
@@ -48,7 +52,7 @@ def read_avro_schema(text: str) -> tuple[str, tuple[Column, ...]]:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise AvroSchemaError(f"is not JSON ({error})") from error
-    if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
+    if not isinstance(schema, dict) or schema.get("type") not in _RECORDS:
         raise AvroSchemaError('is not the schema of a record: it must be {"type": "record", "fields": [...]}')
     types = _Types()
     types.define(schema, "", schema)
@@ -72,7 +76,7 @@ def read_avro_type(text: str) -> tuple[str, str, tuple[str, ...]]:
         raise AvroSchemaError("is no schema")
     kind = _Types().type_of(schema, "", 0, ())
     names: tuple[str, ...] = ()
-    if isinstance(schema, dict) and schema.get("type") in {"record", "error"}:
+    if isinstance(schema, dict) and schema.get("type") in _RECORDS:
         names = tuple(field["name"] for field in schema["fields"])
         if len({name.lower() for name in names}) != len(names):
             raise AvroSchemaError("has two fields whose names differ by case at most, which SQL cannot tell apart")
@@ -130,6 +134,8 @@ class _Types:
                 raise AvroSchemaError(f"has a field without name and type: {json.dumps(field)[:100]}")
             if len(field["name"]) > NAME_CHARACTERS_MAX:
                 raise AvroSchemaError(f"has a field's name of more than {NAME_CHARACTERS_MAX} characters")
+            if not field["name"].isascii() and _HALVES.search(field["name"]):
+                raise AvroSchemaError(f"has a field's name with half a character: {json.dumps(field['name'])[:100]}")
             found.append((field["name"], self.type_of(field["type"], inner, depth + 1, (*within, id(schema)))))
         return found
 
@@ -165,7 +171,7 @@ class _Types:
             if kind == "fixed":
                 self.define(schema, namespace, schema)
             return self._decimal(schema)
-        if kind in {"record", "error"}:
+        if kind in _RECORDS:
             inner = self.fields(schema, namespace, depth, within)
             return f"STRUCT<{', '.join(f'{quoted_name(name)}: {of}' for name, of in inner)}>"
         if kind in {"enum", "fixed"}:

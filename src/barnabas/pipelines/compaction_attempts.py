@@ -44,7 +44,7 @@ class AttemptsNote:
         try:
             content = json.loads(self._path.read_text(encoding="utf-8"))
             return Attempts(int(content["batch"]), int(content["attempts"]))
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
     def begin(self, batch_id: int) -> None:

@@ -32,7 +32,7 @@ from barnabas.pipelines.definition import (
 from barnabas.pipelines.file_secrets import has_reference, resolved
 from barnabas.pipelines.proto_outline import ProtoOutlineError, places_of
 from barnabas.pipelines.protobuf_messages import ProtoFile, files_to_register
-from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA, WriterSchemas
+from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA, Referenced, WriterSchemas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +44,8 @@ SCHEMAS_MAX: Final = 1_000
 """How many schemas the values, or the keys, of a source may have, of all their versions."""
 REFERENCES_MAX: Final = 50
 """How many other schemas one of Avro may name types of, those of the others included."""
+_SUBJECT_CHARACTERS_MAX: Final = 1_000
+_VERSION_MAX: Final = 2**31 - 1
 ANSWER_SECONDS_MAX: Final = 10.0
 _ATTEMPTS_MAX: Final = 3
 _REASON_BYTES_MAX: Final = 64 * 1024
@@ -51,6 +53,8 @@ _PAUSE_SECONDS: Final = 0.5
 _PART_BYTES: Final = 64 * 1024
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _UNKNOWN: Final = re.compile(re.escape(UNKNOWN_SCHEMA) + r"([A-Za-z0-9_]+)([.]key)?:(\d+)")
+_HALVES: Final = re.compile("[\ud800-\udfff]")
+"""JSON can name halves of characters (surrogates), which no address can."""
 _SENT: Final = "application/vnd.schemaregistry.v1+json"
 _ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
 
@@ -94,7 +98,7 @@ def ask_registry(pipeline: Pipeline, refuse_to_go_on: Callable[[], None] = lambd
                     continue
                 if not isinstance(content, dict) or not _is_number(content.get("id")):
                     raise _refused(pipeline, f"gives version {version} of {part.subject} no id")
-                _take(part.writers, content["id"], _schema_in(pipeline, content, part))
+                _take(part.writers, content["id"], _schema_in(pipeline, content, part, refuse_to_go_on))
             part.writers.was_asked = True
 
 
@@ -158,7 +162,7 @@ def learn_id(pipeline: Pipeline, part: Source | KeyFormat, schema_id: int) -> bo
     assert writers is not None
     if not writers.is_settled(schema_id):
         content = _get(pipeline, f"/schemas/ids/{schema_id}")
-        schema = _schema_in(pipeline, content, part) if isinstance(content, dict) else None
+        schema = _schema_in(pipeline, content, part, lambda: None) if isinstance(content, dict) else None
         if schema is not None and len(writers.by_id) >= SCHEMAS_MAX:
             raise _refused(pipeline, f"has more than {SCHEMAS_MAX} schemas of the records of {part.subject}")
         _take(writers, schema_id, schema)
@@ -172,7 +176,9 @@ def _take(writers: WriterSchemas, schema_id: int, schema: str | None) -> None:
         writers.by_id[schema_id] = schema
 
 
-def _schema_in(pipeline: Pipeline, content: dict[str, Any], part: Source | KeyFormat) -> str | None:
+def _schema_in(
+    pipeline: Pipeline, content: dict[str, Any], part: Source | KeyFormat, refuse_to_go_on: Callable[[], None]
+) -> str | None:
     """The schema of an answer, as WriterSchemas keeps it, if it is one of the format, and all that it names is there.
     Raises as `ask_registry` does.
     """
@@ -186,7 +192,8 @@ def _schema_in(pipeline: Pipeline, content: dict[str, Any], part: Source | KeyFo
             return None
         if content.get("references"):
             assert part.writers is not None
-            text = with_references(text, _referenced(pipeline, part.writers, content["references"]))
+            others = _referenced(pipeline, part.writers, content["references"], refuse_to_go_on)
+            text = with_references(text, others)
             if len(text) > SCHEMA_BYTES_MAX:
                 return None
         return read_avro_type(text)[0] if part.is_key else read_avro_schema(text)[0]
@@ -194,32 +201,65 @@ def _schema_in(pipeline: Pipeline, content: dict[str, Any], part: Source | KeyFo
         return None
 
 
-def _referenced(pipeline: Pipeline, writers: WriterSchemas, references: Any) -> list[str]:
+def _referenced(
+    pipeline: Pipeline, writers: WriterSchemas, references: Any, refuse_to_go_on: Callable[[], None]
+) -> list[str]:
     """The texts of the schemas that one refers to, and of those that these do. Raises AvroSchemaError for one that the
     registry does not have, or for too many; and as `ask_registry` does.
     """
-    waiting, found = [references], dict[tuple[str, int], str]()
+    waiting, found = [_places(references)], dict[tuple[str, int], str]()
     while waiting:
-        listed = waiting.pop()
-        for each in listed if isinstance(listed, list) else [None]:
-            subject, version = (each.get("subject"), each.get("version")) if isinstance(each, dict) else (None, None)
-            if not isinstance(subject, str) or not _is_number(version) or len(found) >= REFERENCES_MAX:
-                raise AvroSchemaError(f"has references that are none, or more than {REFERENCES_MAX} of them")
-            place = (subject, int(str(version)))
+        for place in waiting.pop():
             if place in found:
                 continue
-            if place not in writers.referenced:
+            if len(found) >= REFERENCES_MAX:
+                raise AvroSchemaError(f"has more than {REFERENCES_MAX} references")
+            subject, version = place
+            answer = writers.referenced_at(place)
+            if answer is None:
+                refuse_to_go_on()
                 path = f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}"
-                writers.keep_referenced(place, _get(pipeline, path))
-            content = writers.referenced[place]
-            if not isinstance(content, dict) or not isinstance(content.get("schema"), str):
-                raise AvroSchemaError(f"refers to version {version} of {subject}, which the registry does not have")
-            found[place] = content["schema"]
+                answer = _answer_about(_get(pipeline, path))
+                writers.keep_referenced(place, answer)
+            if answer.text is None or answer.places is None:
+                raise AvroSchemaError(
+                    f"refers to version {version} of {subject}, which the registry does not have, or not as a schema"
+                )
+            found[place] = answer.text
             if sum(map(len, found.values())) > SCHEMA_BYTES_MAX:
                 raise AvroSchemaError(f"refers to schemas of more than {SCHEMA_BYTES_MAX} characters")
-            if content.get("references"):
-                waiting.append(content["references"])
+            waiting.append(answer.places)
     return list(found.values())
+
+
+def _answer_about(content: Any) -> Referenced:
+    """As much of an answer as is looked at: it may be long, and of anything."""
+    text = content.get("schema") if isinstance(content, dict) else None
+    if not isinstance(text, str) or len(text) > SCHEMA_BYTES_MAX:
+        return Referenced(None, None)
+    try:
+        return Referenced(text, _places(content.get("references") or []))
+    except AvroSchemaError:
+        return Referenced(None, None)
+
+
+def _places(references: Any) -> tuple[tuple[str, int], ...]:
+    """Subjects and versions, each once. Raises AvroSchemaError for what has none, or too many."""
+    found: dict[tuple[str, int], None] = {}
+    for each in references if isinstance(references, list) else [None]:
+        subject, version = (each.get("subject"), each.get("version")) if isinstance(each, dict) else (None, None)
+        if (
+            not isinstance(subject, str)
+            or not 0 < len(subject) <= _SUBJECT_CHARACTERS_MAX
+            or _HALVES.search(subject)
+            or not _is_number(version)
+            or not 0 < int(str(version)) <= _VERSION_MAX
+        ):
+            raise AvroSchemaError("has references without a subject and a version of it")
+        found[subject, int(str(version))] = None
+        if len(found) > REFERENCES_MAX:
+            raise AvroSchemaError(f"has more than {REFERENCES_MAX} references")
+    return tuple(found)
 
 
 def _registered_id(pipeline: Pipeline, subject: str, content: dict[str, Any]) -> int:

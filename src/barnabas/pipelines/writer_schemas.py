@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 UNKNOWN_SCHEMA = "barnabas-unknown-schema:"
 """Begins the message of the error of a record whose id nobody has looked up; the source's name, `.key` where it is the
@@ -14,7 +14,16 @@ key's schema, a colon, the id.
 REFUSED_IDS_MAX: Final = 50_000
 """How many ids that no registry knows are kept in mind; the one that was met longest ago is asked for again."""
 REFERENCED_MAX: Final = 200
-"""How many answers about schemas that others refer to are kept, the last ones."""
+REFERENCED_CHARACTERS_MAX: Final = 8 * 1024 * 1024
+"""How many answers about schemas that others refer to are kept, the last ones, and how long all of them together."""
+
+
+class Referenced(NamedTuple):
+    """What a registry says of a schema that others refer to; None where that is none."""
+
+    text: str | None
+    places: tuple[tuple[str, int], ...] | None
+    """Subjects and versions of those that it refers to itself."""
 
 
 class RegisteredSchema:
@@ -37,8 +46,8 @@ class WriterSchemas:
         self.is_careful = False
         self.by_id: dict[int, str] = {}
         """Of Avro the schema in JSON; of Protocol Buffers the places of the source's message, a list of lists."""
-        self.referenced: OrderedDict[tuple[str, int], Any] = OrderedDict()
-        """By subject and version what the registry says of schemas that others refer to."""
+        self._referenced: OrderedDict[tuple[str, int], Referenced] = OrderedDict()
+        self._referenced_characters = 0
         self._refused: OrderedDict[int, None] = OrderedDict()
         self._on_thread = threading.local()
 
@@ -59,11 +68,17 @@ class WriterSchemas:
         if len(self._refused) > REFUSED_IDS_MAX:
             self._refused.popitem(last=False)
 
-    def keep_referenced(self, place: tuple[str, int], answer: Any) -> None:
-        """Takes note of what the registry says of a subject and version."""
-        self.referenced[place] = answer
-        if len(self.referenced) > REFERENCED_MAX:
-            self.referenced.popitem(last=False)
+    def referenced_at(self, place: tuple[str, int]) -> Referenced | None:
+        """What the registry says of a subject and version; None where it is to be asked."""
+        return self._referenced.get(place)
+
+    def keep_referenced(self, place: tuple[str, int], answer: Referenced) -> None:
+        """Takes note of what the registry says of a subject and version, which it was not asked for lately."""
+        self._referenced[place] = answer
+        self._referenced_characters += len(answer.text or "")
+        while len(self._referenced) > REFERENCED_MAX or self._referenced_characters > REFERENCED_CHARACTERS_MAX:
+            _, oldest = self._referenced.popitem(last=False)
+            self._referenced_characters -= len(oldest.text or "")
 
     def is_settled(self, schema_id: int) -> bool:
         """Whether it is known what becomes of records with this id."""

@@ -35,7 +35,14 @@ def test_it_is_tried_again_behind_later_batches_whose_distance_doubles_and_is_bo
     assert ATTEMPTS_MAX == 3
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"batch": "x", "attempts": 1}', "\0"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", '{"batch": "x", "attempts": 1}', "\0"),
+        *('{"batch": Infinity, "attempts": 1}', '{"batch": 9, "attempts": NaN}', "[" * 10_000),
+    ],
+    ids=range(8),
+)
 def test_a_note_that_nobody_understands_is_none(tmp_path: Path, content: str) -> None:
     path = tmp_path / "t.compaction"
     path.write_text(content)

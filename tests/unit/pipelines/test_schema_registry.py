@@ -19,7 +19,13 @@ from barnabas.pipelines import schema_registry
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_registry import ask_registry, learn_unknown, register_schemas
-from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
+from barnabas.pipelines.writer_schemas import (
+    REFERENCED_CHARACTERS_MAX,
+    REFERENCED_MAX,
+    UNKNOWN_SCHEMA,
+    Referenced,
+    WriterSchemas,
+)
 from tests.unit.pipelines.test_protobuf_messages import descriptors
 
 ONE = json.dumps({"type": "record", "name": "F", "fields": [{"name": "id", "type": "int"}]})
@@ -310,6 +316,16 @@ def test_a_schema_of_avro_that_names_types_of_others_is_read_with_those(
         assert number not in source.writers.by_id
         source.writers.is_careful = False
     assert len(Registry.asked) < 20 + schema_registry.REFERENCES_MAX
+    asked = len(Registry.asked)
+    for number, (subject, version) in enumerate(
+        (("\ud800", 1), ("", 1), ("x" * 5_000, 1), ("B", 0), ("B", 10**12)), 40
+    ):
+        named = [{"name": "x", "subject": subject, "version": version}]
+        Registry.answers[f"/schemas/ids/{number}"] = (200, {"schema": schema("F", "B"), "references": named})
+        assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:{number}")
+        assert number not in source.writers.by_id
+        source.writers.is_careful = False
+    assert len(Registry.asked) == asked + 5, "none of these is asked for"
     # While a registry does not answer, nobody says that it has none.
     Registry.answers["/subjects/of%2FB/versions/2"] = (503, {})
     Registry.answers["/schemas/ids/30"] = (200, {"schema": schema("F", "B"), "references": referring("B")})
@@ -317,6 +333,58 @@ def test_a_schema_of_avro_that_names_types_of_others_is_read_with_those(
         learn_unknown(made, f"{UNKNOWN_SCHEMA}other:30")
     assert other.writers is not None
     assert not other.writers.is_settled(30)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"type": ["null"]}',
+        '{"type": {"type": "record", "name": "a", "fields": [{"name": "x", "type": "int"}]}}',
+        '{"type": "record", "name": "a", "fields": [{"name": "\\ud800", "type": "int"}]}',
+    ],
+)
+def test_a_schema_of_another_shape_makes_records_that_do_not_fit(
+    registry: ThreadingHTTPServer, tmp_path: Path, text: str
+) -> None:
+    made = pipeline(tmp_path, registry.server_port)
+    Registry.answers["/schemas/ids/14"] = (200, {"schema": text})
+    assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:14")
+    assert made.sources[0].writers is not None
+    assert 14 not in made.sources[0].writers.by_id
+
+
+def test_what_is_kept_of_others_is_bounded_by_its_length() -> None:
+    writers, text = WriterSchemas(), "x" * (REFERENCED_CHARACTERS_MAX // 4)
+    for number in range(20):
+        writers.keep_referenced(("s", number), Referenced(text, ()))
+    kept = [number for number in range(20) if writers.referenced_at(("s", number)) is not None]
+    assert kept == [16, 17, 18, 19]
+    for number in range(20, 20 + 2 * REFERENCED_MAX):
+        writers.keep_referenced(("s", number), Referenced(None, None))
+    assert [writers.referenced_at(("s", number)) is None for number in (19, 219, 220)] == [True, True, False]
+    writers.keep_referenced(("s", 999), Referenced(text, ()))
+    assert writers.referenced_at(("s", 998)) is None
+    assert writers.referenced_at(("s", 999)) is not None
+
+
+def test_a_run_that_is_told_to_stop_asks_for_no_more_schemas_that_one_refers_to(
+    registry: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, registry.server_port)
+    base = "/subjects/flights-value/versions"
+    references = [{"name": f"T{number}", "subject": f"T{number}", "version": 1} for number in range(40)]
+    for number in range(40):
+        text = json.dumps({"type": "enum", "name": f"T{number}", "symbols": ["A"]})
+        Registry.answers[f"/subjects/T{number}/versions/1"] = (200, {"schema": text})
+    Registry.answers[f"{base}/1"] = (200, {"id": 7, "schema": ONE, "references": references})
+
+    def refuse() -> None:
+        if any("/T1/" in asked for asked in Registry.asked):
+            raise RunStopped
+
+    with pytest.raises(RunStopped):
+        ask_registry(made, refuse)
+    assert len(Registry.asked) == 4
 
 
 def test_a_run_that_is_told_to_stop_asks_for_no_more_versions(registry: ThreadingHTTPServer, tmp_path: Path) -> None:
