@@ -103,13 +103,26 @@ class SuiteOutcome:
         return sum(result.outcome is Outcome.PASSED for result in results.values())
 
     def differing(self) -> list[str]:
-        """The tests that Apache Kafka passes and we do not, or, on ours alone, that we fail: they fail the run."""
+        """The tests that Apache Kafka passes and we do not, or that we alone fail, where it skips them or is not
+        beside us: they fail the run.
+        """
         if self.ours_alone:
             return [name for name, result in sorted(self.ours.items()) if result.outcome in _WRONG]
         return [
             name
             for name, result in sorted(self.ours.items())
-            if result.outcome is not Outcome.PASSED and self.kafkas[name].outcome is Outcome.PASSED
+            if (result.outcome is not Outcome.PASSED and self.kafkas[name].outcome is Outcome.PASSED)
+            or (result.outcome in _WRONG and self.kafkas[name].outcome is Outcome.SKIPPED)
+        ]
+
+    def not_compared(self) -> list[str]:
+        """The tests that were not run on Apache Kafka, as where its side ended before them, and failed here or were not
+        run here either: they fail the run too, since nothing is known of them.
+        """
+        return [
+            name
+            for name, result in sorted(self.kafkas.items())
+            if result.outcome is Outcome.NOT_RUN and self.ours[name].outcome in _WRONG
         ]
 
     def passed_second(self, results: Mapping[str, Result]) -> list[str]:
@@ -146,11 +159,16 @@ def wrong_with(outcome: SuiteOutcome) -> list[str]:
     found = []
     for name in outcome.differing():
         result = outcome.ours[name]
-        beside = "" if outcome.ours_alone else ", passed on Apache Kafka"
+        beside = "" if outcome.ours_alone else f", {outcome.kafkas[name].outcome.value} on Apache Kafka"
         found.append(f"{outcome.name}: {name}: {result.outcome.value} here{beside}\n{result.detail}".rstrip())
     if outcome.ours_alone:
         if not outcome.passed(outcome.ours):
             found.append(f"{outcome.name}: no test passed")
     elif not outcome.passed(outcome.kafkas):
         found.append(f"{outcome.name}: no test passed on Apache Kafka: nothing was compared")
+    else:
+        found += [
+            f"{outcome.name}: {name}: {outcome.ours[name].outcome.value} here, and not run on Apache Kafka"
+            for name in outcome.not_compared()
+        ]
     return found

@@ -19,10 +19,10 @@ _HEAD = """# What others wrote to test brokers
 
 Suites of clients' authors, unchanged, each on fresh broker processes of ours and, in the same run and configured
 alike, on as many of Apache Kafka 3.9.1: `make test-suites`, every night. A test that passes on Apache Kafka and not
-here fails the run. What fails is run once more, alone, on the same cluster, and is named where it passes then; what a
-suite skips by itself does not count as passed. Tests that want no broker are left out where the suite tells them apart.
-Where Apache Kafka 3.9.1 with ZooKeeper lacks what a suite is about, it is run on ours alone, and what fails fails the
-run.
+here fails the run, as does one that fails here and is skipped there, or was not run. What fails is run once more,
+alone, on the same cluster, and is named where it passes then; what a suite skips by itself does not count as passed.
+Tests that want no broker are left out where the suite tells them apart. Where Apache Kafka 3.9.1 with ZooKeeper lacks
+what a suite is about, it is run on ours alone, and what fails fails the run.
 
 The sources come from the registries at fixed versions, by their ordinary clients, and are unpacked below `.cache`;
 nothing of them is in this repository. `python -m tests.suites.run --write` writes this page and

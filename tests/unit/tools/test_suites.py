@@ -58,6 +58,19 @@ def test_what_apache_kafka_fails_too_fails_no_run_unless_it_passes_nothing() -> 
     ]
 
 
+def test_what_apache_kafka_skips_or_was_not_asked_for_hides_no_failure_of_ours() -> None:
+    kafkas = complete(list("abcdefg"), {"a": _PASSED, "b": _SKIPPED, "c": _SKIPPED, "d": _SKIPPED})
+    ours = complete(list("abcdefg"), {"a": _PASSED, "b": _FAILED, "d": _SKIPPED, "e": _FAILED, "f": _PASSED})
+    assert [line.partition("\n")[0] for line in wrong_with(_outcome(ours, kafkas))] == [
+        "a-suite: b: failed here, skipped on Apache Kafka",
+        "a-suite: c: not run here, skipped on Apache Kafka",
+        "a-suite: e: failed here, and not run on Apache Kafka",
+        "a-suite: g: not run here, and not run on Apache Kafka",
+    ]
+    ours["e"] = _SKIPPED
+    assert len(wrong_with(_outcome(ours, kafkas))) == 3, "a subtest that skips itself is none of another cluster"
+
+
 def test_where_apache_kafka_cannot_be_beside_us_what_we_fail_fails_the_run() -> None:
     def alone(ours: dict[str, Result]) -> SuiteOutcome:
         return dataclasses.replace(_outcome(complete(["a", "b", "c"], ours), {}), ours_alone="it lacks them")
