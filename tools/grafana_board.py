@@ -1,4 +1,4 @@
-"""Makes the Grafana board in `contrib/grafana`: `python -m tools.grafana_board`.
+"""Makes the Grafana boards in `contrib/grafana`: `python -m tools.grafana_board`.
 
 Rows from what is wrong, by what users notice, to what is inside; a panel is a title, a unit and its queries.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-BOARD: Final = Path(__file__).resolve().parents[1] / "contrib" / "grafana" / "barnabas.json"
+_DIRECTORY: Final = Path(__file__).resolve().parents[1] / "contrib" / "grafana"
 _WIDTH: Final = 24
 _GROUPS: Final = "kafka_coordinator_group_groupmetadatamanager_numgroups"
 _SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
@@ -221,32 +221,142 @@ ROWS: Final = [
 ]
 
 
-def board() -> dict[str, Any]:
+def _pipeline_panel(title: str, metric: str, *, per: str = "", unit: str = "short", says: str = "") -> Panel:
+    """A gauge of each query; `per` is a label that it has besides."""
+    legend = f"{{{{pipeline}}}} {{{{query}}}}{f' {{{{{per}}}}}' if per else ''}"
+    return Panel(title, {legend: f"barnabas_pipeline_{metric}{_OF_PIPELINE}"}, unit=unit, says=says)
+
+
+def _pipeline_rates(title: str, says: str, **metrics: str) -> Panel:
+    """Counters per second, by what each counts."""
+    return Panel(
+        title,
+        {
+            f"{what} {{{{query}}}}": f"rate(barnabas_pipeline_{metric}{_OF_PIPELINE}[$__rate_interval])"
+            for what, metric in metrics.items()
+        },
+        unit="wps",
+        says=says,
+    )
+
+
+_OF_PIPELINE: Final = '{job="$job", pipeline=~"$pipeline"}'
+PIPELINE_ROWS: Final = [
+    Row(
+        "Is anything wrong?",
+        [
+            _stat("Runs that answer", 'sum(up{job="$job"})', _NO_OPINION, "As Prometheus reaches them."),
+            _stat("Runs that do not", 'sum(1 - up{job="$job"})', _GREEN_AT_ZERO, "They have ended, or are cut off."),
+            _stat(
+                "Records lost",
+                f"sum(increase(barnabas_pipeline_records_lost_total{_OF_PIPELINE}[1h]))",
+                _GREEN_AT_ZERO,
+                "In the last hour: they were gone before they were read.",
+            ),
+            _stat(
+                "Records refused",
+                f"sum(increase(barnabas_pipeline_records_refused_total{_OF_PIPELINE}[1h]))",
+                _GREEN_AT_ZERO,
+                "In the last hour: they do not fit their schema.",
+            ),
+            _stat(
+                "Records behind",
+                f"sum(barnabas_pipeline_lag_records{_OF_PIPELINE})",
+                _NO_OPINION,
+                "When the last batches were made.",
+            ),
+        ],
+    ),
+    Row(
+        "Progress",
+        [
+            _pipeline_rates("Rows", "Of topics, and of results.", read="rows_read_total", written="rows_written_total"),
+            _pipeline_panel("Records behind", "lag_records", per="topic", says="When the last batch was made."),
+            Panel(
+                "Since the last batch",
+                {
+                    "{{pipeline}} {{query}}": f"time() - barnabas_pipeline_last_batch_timestamp_seconds{_OF_PIPELINE}",
+                },
+                unit="s",
+                says="A query without new records makes no batch.",
+            ),
+            _pipeline_panel("Time of the last batch", "batch_duration_seconds", unit="s"),
+            _pipeline_panel("Rows in a second, in the last batch", "rows_per_second", unit="wps"),
+            Panel(
+                "Batches",
+                {"{{query}}": f"rate(barnabas_pipeline_batches_total{_OF_PIPELINE}[$__rate_interval])"},
+                unit="ops",
+            ),
+        ],
+    ),
+    Row(
+        "What is in no result, and the state",
+        [
+            _pipeline_rates(
+                "Left out",
+                "Dead letters are among those that are refused.",
+                refused="records_refused_total",
+                lost="records_lost_total",
+                late="rows_dropped_by_watermark_total",
+                without_time="rows_without_event_time_total",
+                ahead="rows_ahead_total",
+            ),
+            _pipeline_panel("Rows of the state", "state_rows"),
+            _pipeline_panel("Memory of the state", "state_bytes", unit="bytes"),
+            Panel(
+                "Watermark behind the clock",
+                {
+                    "{{pipeline}} {{query}}": f"time() - barnabas_pipeline_watermark_timestamp_seconds{_OF_PIPELINE}",
+                },
+                unit="s",
+            ),
+        ],
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What is shown of what: `variables` are chosen at its top."""
+
+    file: Path
+    title: str
+    uid: str
+    description: str
+    rows: list[Row]
+    variables: list[dict[str, Any]]
+
+
+def board(which: Board) -> dict[str, Any]:
     """The board as Grafana imports it (schema version 39, Grafana 11; later ones bring it up to date)."""
     return {
-        "title": "Barnabas",
-        "uid": "barnabas",
-        "description": "A cluster of Barnabas or Apache Kafka, by the metrics of its brokers.",
+        "title": which.title,
+        "uid": which.uid,
+        "description": which.description,
         "tags": ["kafka", "barnabas"],
         "schemaVersion": 39,
         "editable": True,
         "refresh": "15s",
         "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": _variables()},
-        "panels": _panels(),
+        "templating": {"list": which.variables},
+        "panels": _panels(which.rows),
     }
 
 
-def text() -> str:
-    return json.dumps(board(), indent=1) + "\n"
+def text(which: Board) -> str:
+    return json.dumps(board(which), indent=1) + "\n"
 
 
-def _variables() -> list[dict[str, Any]]:
-    brokers = 'label_values(kafka_server_kafkaserver_brokerstate{job="$job"}, instance)'
+def _variables(job: str, metric: str, name: str, label: str, of: str) -> list[dict[str, Any]]:
+    """The job, called `job`, of those that have a metric, and which of its `of`."""
     return [
         {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-        _variable("job", "Cluster", "label_values(kafka_server_kafkaserver_brokerstate, job)"),
-        {**_variable("broker", "Broker", brokers), "multi": True, "includeAll": True},
+        _variable("job", job, f"label_values({metric}, job)"),
+        {
+            **_variable(name, label, f'label_values({metric}{{job="$job"}}, {of})'),
+            "multi": True,
+            "includeAll": True,
+        },
     ]
 
 
@@ -254,10 +364,10 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
     return {"name": name, "label": label, "type": "query", "datasource": _SOURCE, "query": query, "refresh": 2}
 
 
-def _panels() -> list[dict[str, Any]]:
+def _panels(rows: list[Row]) -> list[dict[str, Any]]:
     panels: list[dict[str, Any]] = []
     y = 0
-    for row in ROWS:
+    for row in rows:
         panels.append(_placed({"type": "row", "title": row.title, "collapsed": False}, len(panels), 0, y, _WIDTH, 1))
         y, x = y + 1, 0
         height = 4 if row.panels[0].kind == "stat" else 8
@@ -294,9 +404,29 @@ def _panel(panel: Panel) -> dict[str, Any]:
     return found
 
 
+BROKERS: Final = Board(
+    _DIRECTORY / "barnabas.json",
+    "Barnabas",
+    "barnabas",
+    "A cluster of Barnabas or Apache Kafka, by the metrics of its brokers.",
+    ROWS,
+    _variables("Cluster", "kafka_server_kafkaserver_brokerstate", "broker", "Broker", "instance"),
+)
+PIPELINES: Final = Board(
+    _DIRECTORY / "pipelines.json",
+    "Barnabas pipelines",
+    "barnabas-pipelines",
+    "Runs of pipelines, by what they tell with --metrics.",
+    PIPELINE_ROWS,
+    _variables("Job", "barnabas_pipeline_batches_total", "pipeline", "Pipeline", "pipeline"),
+)
+BOARDS: Final = (BROKERS, PIPELINES)
+
+
 def main() -> int:
-    BOARD.parent.mkdir(parents=True, exist_ok=True)
-    BOARD.write_text(text(), encoding="utf-8")
+    _DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for each in BOARDS:
+        each.file.write_text(text(each), encoding="utf-8")
     return 0
 
 

@@ -18,9 +18,13 @@ from tests.support.documented import blocks_of
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 ALERTS: Final = ROOT / "contrib" / "prometheus" / "alerts.yml"
+OF_PIPELINES: Final = ROOT / "contrib" / "prometheus" / "pipelines.yml"
 PROMTOOL: Final = shutil.which("promtool") or shutil.which(str(ROOT / ".cache/prometheus/usr/bin/promtool"))
 RULES: Final[dict[str, dict[str, Any]]] = {
-    rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"] for rule in group["rules"]
+    rule["alert"]: {**rule, "file": file}
+    for file in (ALERTS, OF_PIPELINES)
+    for group in yaml.safe_load(file.read_text("utf-8"))["groups"]
+    for rule in group["rules"]
 }
 _CONTROLLER: Final = "kafka_controller_kafkacontroller"
 _REPLICAS: Final = "kafka_server_replicamanager"
@@ -41,8 +45,21 @@ CASES: Final = {
     "LoopBusy": ("kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "0.05x60", "0.4x60"),
     "LongTurns": ("barnabas_kernel_eventloop_longturns_total", "0+30x60", "0+1x60"),
     "OpenFiles": ("process_open_fds", "90x60", "50x60"),
+    "PipelineDown": ("up", "0x60", "1x60"),
+    # What is ill there, the time of the last batch, is well where nothing is left to read.
+    "PipelineStalled": ("barnabas_pipeline_last_batch_timestamp_seconds", "0x60", "0+60x60"),
+    "PipelineLosesRecords": ("barnabas_pipeline_records_lost_total", "0 1x60", "7x60"),
+    "PipelineRefusesRecords": ("barnabas_pipeline_records_refused_total", "0 1x60", "7x60"),
 }
-LABELS: Final = 'job="barnabas",instance="broker-1:9102",what="Metadata"'
+LABELS: Final = 'instance="broker-1:9102",what="Metadata"'
+OF_QUERY: Final = 'instance="worker-1:9404",pipeline="delays",query="by_hour"'
+BESIDE: Final = {
+    "OpenFiles": [f'process_max_fds{{job="barnabas",{LABELS}}}'],
+    "PipelineStalled": [
+        f'barnabas_pipeline_lag_records{{job="barnabas-pipelines",{OF_QUERY},topic="{topic}"}}' for topic in ("a", "b")
+    ],
+}
+"""Other series that a rule looks at, 100 all the time."""
 WITHIN_MINUTES: Final = 30
 """By then each of them fires: the longest waits for a quarter of an hour."""
 
@@ -57,23 +74,25 @@ def test_each_alert_has_a_case() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
-def test_promtool_takes_the_rules() -> None:
+@pytest.mark.parametrize("file", [ALERTS, OF_PIPELINES], ids=lambda file: file.name)
+def test_promtool_takes_the_rules(file: Path) -> None:
     assert PROMTOOL is not None
     done = subprocess.run(
-        [PROMTOOL, "check", "rules", str(ALERTS)], capture_output=True, text=True, timeout=60, check=False
+        [PROMTOOL, "check", "rules", str(file)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def fires(alert: str, samples: str, minute: int, folder: Path) -> bool:
+def fires(alert: str, samples: str, minute: int, folder: Path, *, beside: str = "100x60") -> bool:
     """Whether an alert fires at a minute, with these samples of its series, by promtool."""
-    series = [{"series": f"{CASES[alert][0]}{{{LABELS}}}", "values": samples}]
-    if alert == "OpenFiles":
-        series.append({"series": f"process_max_fds{{{LABELS}}}", "values": "100x60"})
+    is_of_pipelines = RULES[alert]["file"] is OF_PIPELINES
+    labels = f'job="barnabas-pipelines",{OF_QUERY}' if is_of_pipelines else f'job="barnabas",{LABELS}'
+    series = [{"series": f"{CASES[alert][0]}{{{labels}}}", "values": samples}]
+    series += [{"series": other, "values": beside} for other in BESIDE.get(alert, ())]
     # How many fire, by name: what they are labelled with is not told again here.
     expression = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)'
     test = {
-        "rule_files": [str(ALERTS)],
+        "rule_files": [str(RULES[alert]["file"])],
         "evaluation_interval": "1m",
         "tests": [
             {
@@ -104,6 +123,12 @@ def test_an_alert_fires_when_it_has_lasted_and_not_before_and_not_while_all_is_w
     assert not fires(alert, well, WITHIN_MINUTES, tmp_path)
     if "for" in RULES[alert]:
         assert not fires(alert, ill, minutes(RULES[alert]["for"]) - 1, tmp_path)
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
+def test_a_query_that_has_read_everything_is_not_said_to_be_stalled(tmp_path: Path) -> None:
+    assert not fires("PipelineStalled", CASES["PipelineStalled"][1], WITHIN_MINUTES, tmp_path, beside="0x60")
+    assert not fires("PipelineStalled", CASES["PipelineStalled"][1], 14, tmp_path), "ten minutes, and five"
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: prometheus)")
