@@ -122,6 +122,9 @@ def _key_material(found: list[PemBlock], password: str | None, place: str) -> Ke
         )
     if keys[0].is_encrypted and password is None:
         raise TlsConfigError(f"{place} has an encrypted private key, and ssl.key.password is not given")
+    if not keys[0].is_encrypted and password is not None:
+        # Apache Kafka takes it for one that is encrypted, and does not start either.
+        raise TlsConfigError(f"{place} has a private key that is not encrypted: leave ssl.key.password out")
     text = "".join(block.text() for block in (*chain, keys[0]))
     return KeyMaterial(text, password if keys[0].is_encrypted else None, chain[0].der())
 

@@ -210,6 +210,8 @@ def test_nobody_is_let_in_by_a_ticket_of_a_former_connection() -> None:
         ),
         (in_configs() | {"keystore_location": "/nowhere"}, "only one of them can count"),
         (pem_store(keystore_password=SECRET), "the key's is ssl.key.password"),
+        (pem_store(key_password=SECRET), "is not encrypted: leave ssl.key.password out"),
+        (in_configs() | {"key_password": ""}, "is not encrypted: leave ssl.key.password out"),
         (pem_store(client_auth="required"), "ssl.client.auth=required needs to know whose"),
         (pem_store(truststore_password=SECRET), "ssl.truststore.password is given"),
         (pem_store(truststore_certificates=SECRET), "it needs ssl.truststore.type=PEM"),
