@@ -68,6 +68,14 @@ class RecordTooLargeError(KafkaError):
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, detail)
 
 
+class PartitionReadError(KafkaError):
+    """One partition cannot be read on, whose others can: `partition`."""
+
+    def __init__(self, partition: TopicPartition, code: ErrorCode, detail: str) -> None:
+        super().__init__(code, detail)
+        self.partition = partition
+
+
 class BufferFullError(ClientTimeoutError):
     """No room for a record within `max_block_ms`: the brokers take less than is sent."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from barnabas.client.errors import PartitionReadError
 from barnabas.client.fetch_session import SESSION_ERRORS, FetchSession, FetchTarget
 from barnabas.client.fetched import FetchedRecords
 from barnabas.client.isolation import IsolationLevel
@@ -96,7 +97,7 @@ class Fetcher:
     def take(self, count: int) -> list[ConsumerRecord]:
         """Up to `count` records of partitions that are assigned and not paused; moves their positions.
 
-        Raises KafkaError for a partition that cannot be read on, when there is nothing else to give first.
+        Raises PartitionReadError for a partition that cannot be read on, when there is nothing else to give first.
         """
         return self._take(count, FetchedRecords.take, len)
 
@@ -130,7 +131,8 @@ class Fetcher:
                 if taken:
                     break  # these are the user's first
                 del self._fetched[partition]
-                raise KafkaError(
+                raise PartitionReadError(
+                    partition,
                     ErrorCode.CORRUPT_MESSAGE,
                     f"{partition} cannot be read at offset {fetched.next_offset}: {error}; seek past it to go on",
                 ) from error
@@ -276,7 +278,8 @@ class Fetcher:
         else:
             self._pause([state])
             if len(self.errors) < ERRORS_MAX:
-                self.errors.append(KafkaError(code, f"reading {state.partition} from broker {node.node_id}"))
+                reading = f"reading {state.partition} from broker {node.node_id}"
+                self.errors.append(PartitionReadError(state.partition, code, reading))
 
     def _take_records(self, state: PartitionState, answer: Any) -> None:
         state.high_watermark = answer.high_watermark

@@ -7,10 +7,11 @@ import asyncio
 import enum
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from barnabas.client.consumer import Consumer
+from barnabas.client.errors import PartitionReadError
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
@@ -94,6 +95,8 @@ class Found:
     looked_through: int
     is_cut: str = ""
     """Why it ended before the end of a log; empty where it did not, or the page is full."""
+    unread: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Of several partitions those that could not be read to where the page ends, and why."""
 
 
 class BusyError(Exception):
@@ -143,13 +146,13 @@ class RecordReader:
                 for partition in wanted.partitions
             }
             reading = {partition: scan for partition, scan in scans.items() if not scan.is_over}
-            cut = ""
+            cut, unread = "", dict[TopicPartition, str]()
             if reading:
                 consumer.assign(list(reading))
                 for partition, scan in reading.items():
                     consumer.seek(partition, scan.first)
-                cut = await self._scan(consumer, reading)
-        return _merged(wanted, scans, cut)
+                cut = await self._scan(consumer, reading, unread)
+        return _merged(wanted, scans, cut, unread)
 
     async def _firsts(
         self,
@@ -168,13 +171,26 @@ class RecordReader:
                 return {each: ends[each] if place is None else place.offset for each, place in found.items()}
         return {each: max(starts[each], ends[each] - wanted.back) for each in wanted.partitions}
 
-    async def _scan(self, consumer: Consumer, scans: Mapping[TopicPartition, _Scan]) -> str:
-        """Reads until every scan is over, or a bound of them all is reached; which one."""
+    async def _scan(
+        self, consumer: Consumer, scans: Mapping[TopicPartition, _Scan], unread: dict[TopicPartition, str]
+    ) -> str:
+        """Reads until every scan is over, or a bound of them all is reached; which one. One that cannot be read is
+        `unread` where there are others.
+        """
         loop = self._client.host.loop
         ends_at = loop.time() + SECONDS_MAX
         reading, bytes_read = dict(scans), 0
         while reading:
-            for record in await consumer.poll(_POLL_MS, 500):
+            try:
+                records = await consumer.poll(_POLL_MS, 500)
+            except PartitionReadError as error:
+                if len(scans) == 1:
+                    raise
+                unread[error.partition] = str(error)
+                reading.pop(error.partition, None)
+                consumer.assign([partition for partition in consumer.assignment if partition in reading])
+                records = []
+            for record in records:
                 scan = reading[record.partition]
                 if scan.is_over:
                     continue
@@ -246,16 +262,18 @@ class _Scan:
             self.shown.append(record)
 
 
-def _merged(wanted: Wanted, scans: Mapping[TopicPartition, _Scan], cut: str) -> Found:
+def _merged(
+    wanted: Wanted, scans: Mapping[TopicPartition, _Scan], cut: str, unread: Mapping[TopicPartition, str]
+) -> Found:
     records = [record for scan in scans.values() for record in scan.shown]
     if len(scans) > 1:
         records.sort(key=lambda record: (record.timestamp_ms, record.partition.partition, record.offset))
     records = records[-wanted.count :] if wanted.start is From.NEWEST else records[: wanted.count]
-    if not cut and any(scan.is_cut for scan in scans.values()):
+    if not cut and any(scan.is_cut for partition, scan in scans.items() if partition not in unread):
         each = " of each partition" if len(scans) > 1 else ""
         cut = f"{wanted.searched_max:,} records{each} were looked through"
     looked = sum(scan.looked for scan in scans.values())
-    return Found(records, {partition: scan.range for partition, scan in scans.items()}, looked, cut)
+    return Found(records, {partition: scan.range for partition, scan in scans.items()}, looked, cut, unread)
 
 
 def _size_bytes(record: ConsumerRecord) -> int:

@@ -11,13 +11,15 @@ from typing import Any, Self
 import pytest
 
 from barnabas.client.cluster import Cluster, PartitionInfo, TopicInfo
+from barnabas.client.errors import PartitionReadError
 from barnabas.client.records import ConsumerRecord
 from barnabas.client.settings import ConsumerSettings
 from barnabas.console import records_read
 from barnabas.console.html import markup
-from barnabas.console.pages.messages import messages, shown_headers
+from barnabas.console.pages.messages import _unread, messages, shown_headers
 from barnabas.console.pages.page import Visit, Visitor
 from barnabas.console.records_read import BYTES_MAX, Found, From, Range, RecordReader, Wanted
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -164,6 +166,48 @@ def test_what_was_fetched_of_partitions_that_are_not_read_on_is_let_go(monkeypat
 
     assert len(asyncio.run(read()).records) == 2
     assert ManyPartitions.assigned == [[*range(100)], [*range(1, 100)]]
+
+
+class OneIsBroken(ManyPartitions):
+    """Of partitions of which the fourth cannot be read."""
+
+    async def poll(self, timeout_ms: float, count: int) -> list[ConsumerRecord]:
+        broken = TopicPartition("t", 3)
+        if broken in self.assignment:
+            raise PartitionReadError(broken, ErrorCode.KAFKA_STORAGE_ERROR, "reading t-3 from broker 1")
+        return await super().poll(timeout_ms, count)
+
+
+@pytest.mark.parametrize("numbers", [[3], [0, 1, 2, 3, 4]])
+def test_a_partition_that_cannot_be_read_is_told_of_beside_the_records_of_others(
+    monkeypatch: pytest.MonkeyPatch, numbers: list[int]
+) -> None:
+    monkeypatch.setattr(records_read, "Consumer", OneIsBroken)
+    monkeypatch.setattr(ManyPartitions, "assigned", [], raising=False)
+    partitions = tuple(TopicPartition("t", number) for number in numbers)
+
+    async def read() -> records_read.Found:
+        client: Any = SimpleNamespace(
+            cluster=SimpleNamespace(topics={"t": SimpleNamespace(partitions=dict.fromkeys(range(5)))}),
+            host=SimpleNamespace(loop=asyncio.get_running_loop()),
+            logger=logging.getLogger("tests.console"),
+        )
+        return await RecordReader(client).read(Wanted(partitions, From.OLDEST, count=8))
+
+    if len(numbers) == 1:
+        with pytest.raises(PartitionReadError):
+            asyncio.run(read())
+        return
+    found = asyncio.run(read())
+    assert [range_.next for range_ in found.ranges.values()] == [8, 8, 8, 0, 8]
+    assert len(found.records) == 8
+    assert found.is_cut == ""
+    ((broken, why),) = found.unread.items()
+    assert broken.partition == 3
+    assert "KAFKA_STORAGE_ERROR" in why
+    shown = markup(_unread(found) or "")
+    assert "Not read, or not to the end: 1 partition (3). " in shown
+    assert "KAFKA_STORAGE_ERROR" in shown
 
 
 def _page_of(count: int, value: bytes, headers: tuple[tuple[bytes, bytes | None], ...]) -> tuple[int, int]:

@@ -35,6 +35,7 @@ _HEADER_BYTES_SHOWN = 256
 _PAGE_TEXT_BYTES = 512 * 1024
 """What of all keys, and again of all values, is shown: the more records there are, the less of each."""
 _PAGE_HEADERS = 1_000
+_UNREAD_NAMED_MAX = 10
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -203,6 +204,7 @@ async def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None
     notes: list[Html | None] = [
         _what(visit, wanted, found),
         tag("p", f"Not to the end: {found.is_cut}.", class_="note warning") if found.is_cut else None,
+        _unread(found),
     ]
     records = list(found.records)
     if wanted.start is From.NEWEST:
@@ -244,6 +246,16 @@ def _what(visit: Visit, wanted: Wanted, found: Found) -> Html:
     if wanted.keys and topic is not None:
         links += _partitions_of_key(visit, wanted, topic)
     return tag("p", what, links, _write_link(visit, first.topic, None))
+
+
+def _unread(found: Found) -> Html | None:
+    """Which partitions could not be read, and why the first of them."""
+    if not found.unread:
+        return None
+    numbers = sorted(each.partition for each in found.unread)
+    named = ", ".join(map(str, numbers[:_UNREAD_NAMED_MAX])) + (", ..." if len(numbers) > _UNREAD_NAMED_MAX else "")
+    what = f"Not read, or not to the end: {counted(len(numbers), 'partition')} ({named}). "
+    return tag("p", what, f"{next(iter(found.unread.values()))}.", class_="note bad", role="alert")
 
 
 def _partitions_of_key(visit: Visit, wanted: Wanted, topic: TopicInfo) -> list[Content]:
