@@ -104,7 +104,9 @@ def without_help(names: Callable[[Client], Awaitable[Iterable[str]]]) -> Callabl
 def completions(
     context: click.Context, incomplete: str, names: Callable[[Client], Awaitable[Helps]]
 ) -> list[CompletionItem]:
-    """What of the names begins so; nothing where the cluster does not answer in time, whatever the reason."""
+    """What of the names begins so; nothing where the cluster does not answer in time, whatever the reason, or where
+    the profile is not there that names it.
+    """
     from click.shell_completion import CompletionItem
 
     from barnabas.cli.connection import (
@@ -115,7 +117,10 @@ def completions(
         with_ports,
     )
     from barnabas.cli.output import printable
+    from barnabas.cli.profiles import is_on_command_line, names_no_profile
 
+    if names_no_profile(context) and not is_on_command_line(context, "bootstrap"):
+        return []  # which cluster is meant is not known
     bootstrap = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP_SERVER
 
     async def on_host(host: RealHost) -> Helps:

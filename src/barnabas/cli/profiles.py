@@ -28,6 +28,7 @@ PROFILE_VARIABLE: Final = "BARNABAS_PROFILE"
 FILE_VARIABLE: Final = "BARNABAS_PROFILES"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _META: Final = "barnabas.cli.profiles"
+_NOT_FOUND: Final = f"{_META}.not_found"
 _NAME: Final = r"[A-Za-z0-9._-]{1,64}"
 _BYTES_MAX: Final = 1024 * 1024
 _MODE: Final = 0o777
@@ -134,6 +135,11 @@ def profile_of_command(context: click.Context) -> Profile | None:
     return found
 
 
+def names_no_profile(context: click.Context) -> bool:
+    """Whether `--profile` of this command names one that is not there, or cannot be read."""
+    return bool(context.meta.get(_NOT_FOUND))
+
+
 def is_on_command_line(context: click.Context, parameter: str | None) -> bool:
     """Whether the user has typed the option, and not put it into the environment."""
     return context.get_parameter_source(parameter or "") is click.core.ParameterSource.COMMANDLINE
@@ -146,6 +152,7 @@ def _note(bootstrap_variable: str) -> Any:
         try:
             context.meta[_META] = find_profile(name)
         except (ProfileError, OSError) as error:
+            context.meta[_NOT_FOUND] = True  # a shell that completes does not hear of the error
             raise click.BadParameter(str(error), param_hint=f"--profile or {PROFILE_VARIABLE}") from None
 
     return note

@@ -165,6 +165,25 @@ def test_the_login_of_a_profile_is_used(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert seen == [("a.example:9092", True), ("other:9092", True), ("a.example:9092", True), ("other:9092", False)]
 
 
+def test_nothing_of_another_cluster_is_completed_for_a_profile_that_is_not_there(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster.add(topic("flights", partition(1)))
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text('[prod]\nbootstrap-server = "a.example:9092"\n')
+    monkeypatch.setenv("BARNABAS_PROFILES", str(profiles))
+    asked = "barnabas topic describe"
+    assert completions(monkeypatch, f"{asked} --profile prod fl") == ["plain,flights"]
+    assert completions(monkeypatch, f"{asked} --profile pord fl") == []
+    monkeypatch.setenv("BARNABAS_PROFILE", "pord")
+    assert completions(monkeypatch, f"{asked} fl") == []
+    assert completions(monkeypatch, f"{asked} --profile prod fl") == ["plain,flights"]
+    assert completions(monkeypatch, f"{asked} -b other:9092 fl") == ["plain,flights"]
+    monkeypatch.delenv("BARNABAS_PROFILE")
+    profiles.write_text("[")
+    assert completions(monkeypatch, f"{asked} --profile prod fl") == []
+
+
 def test_a_broker_that_takes_connections_and_says_nothing_is_waited_for_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
