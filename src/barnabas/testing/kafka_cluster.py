@@ -68,6 +68,8 @@ class KafkaCluster:
         kill -9, `pause` SIGSTOP, files are synced, a session lasts 4 s at least, and logs are in the directory. That
         starts in a second or so.
         """
+        if type(brokers) is not int:
+            raise ValueError(f"brokers={brokers!r} must be a whole number: how many brokers there are")
         settings = {name: _text(value) for name, value in (config or {}).items()}
         self._own_directory: OwnDirectory | None = None
         self._plan = ClusterPlan(

@@ -198,6 +198,9 @@ def test_data_in_a_directory_of_ones_own_outlive_the_cluster(tmp_path: Path) -> 
 def test_what_cannot_be_is_said_at_once() -> None:
     with pytest.raises(ValueError, match="1 to 100 brokers"):
         KafkaCluster(brokers=0)
+    for brokers in ("3", 1.0, True, None):
+        with pytest.raises(ValueError, match=r"brokers=.* must be a whole number"):
+            KafkaCluster(brokers=brokers)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"zookeeper\.connect cannot be overridden"):
         KafkaCluster(config={"zookeeper.connect": "elsewhere:2181"})
     with pytest.raises(ValueError, match=r"num\.partitions"):
