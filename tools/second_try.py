@@ -11,6 +11,7 @@ fuzzer, a property that Hypothesis tries.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -138,10 +139,14 @@ def again(arguments: Sequence[str], outcome: Outcome) -> list[str]:
 def keep(failures: dict[str, str], directory: Path = DIRECTORY) -> Path:
     """The new file, of what has passed in a second try."""
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{len(list(directory.iterdir())) + 1:03}.txt"
     texts = "\n".join(f"\n{test}\n{text}" for test, text in failures.items())
-    path.write_text(f"=== {HEADING}:\n{texts}\n", encoding="utf-8", errors="backslashreplace")
-    return path
+    for number in itertools.count(len(list(directory.iterdir())) + 1):
+        path = directory / f"{number:03}.txt"
+        # Another run may take the same number at the same time.
+        with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8", errors="backslashreplace") as kept:
+            kept.write(f"=== {HEADING}:\n{texts}\n")
+            return path
+    raise AssertionError
 
 
 def main(arguments: Sequence[str]) -> int:

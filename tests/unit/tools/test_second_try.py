@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.support.waiting import wait_until
-from tools.second_try import DIRECTORY, ENV_VARIABLE, FAILURES_MAX, HEADING, LINES_MAX
+from tools.second_try import DIRECTORY, ENV_VARIABLE, FAILURES_MAX, HEADING, LINES_MAX, keep
 
 PROJECT = Path(__file__).parents[3]
 SECONDS_MAX = 200.0
@@ -218,6 +219,15 @@ def test_it_is_pytest_where_it_is_not_asked_for(runs: Runs, variable: str) -> No
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "second try" not in output
     assert len(runs.seen("test-0")) == 1
+
+
+def test_runs_at_the_same_time_keep_what_each_of_them_has_seen(tmp_path: Path) -> None:
+    (tmp_path / "002.txt").write_text("of a run whose neighbour's file is gone")
+    with ThreadPoolExecutor(8) as threads:
+        paths = list(threads.map(lambda number: keep({f"test_{number}": "why"}, tmp_path), range(40)))
+    assert len(set(paths)) == 40
+    assert [f"test_{number}\nwhy" in path.read_text() for number, path in enumerate(paths)] == [True] * 40
+    assert (tmp_path / "002.txt").read_text().startswith("of a run")
 
 
 def test_each_run_has_a_file_and_long_texts_are_cut_off(runs: Runs) -> None:
