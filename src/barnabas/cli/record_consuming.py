@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 RECORDS_PER_POLL_MAX: Final = 10_000
 POLL_MS: Final = 250.0
-JOINING_POLL_MS: Final = 20.0
-"""While a group gives partitions, of which there may be nothing to read: no records end such a poll."""
 
 
 @fact(kw_only=True)
@@ -99,13 +98,17 @@ class _Reading:
 
     async def begin(self) -> None:
         """Assigns partitions, or subscribes to the topics."""
-        if self._plan.until_end:
-            self._ends = await self._consumer.end_offsets(self._partitions)
         if self._plan.is_subscribed:
             self._consumer.subscribe(self._plan.topics, self)
+            # The first poll begins to join the group, which goes on while the ends are asked for; it takes no records.
+            _, self._ends = await asyncio.gather(self._poll(0, timeout_ms=0), self._present_ends())
             return
+        self._ends = await self._present_ends()
         self._consumer.assign(self._partitions)
         await self._place(self._partitions)
+
+    async def _present_ends(self) -> dict[TopicPartition, int]:
+        return await self._consumer.end_offsets(self._partitions) if self._plan.until_end else {}
 
     async def run(self, descriptor: int) -> bool:
         """Whether it came to the plan's end, and not to its time-out."""
@@ -125,9 +128,7 @@ class _Reading:
                 return False
         return True
 
-    async def _poll(self, records_max: int) -> list[Any]:
-        is_joining = self._plan.until_end and self._plan.is_subscribed and not self._consumer.is_stable
-        timeout_ms = JOINING_POLL_MS if is_joining else POLL_MS
+    async def _poll(self, records_max: int, timeout_ms: float = POLL_MS) -> list[Any]:
         if self._plan.timeout_seconds is not None:
             timeout_ms = min(timeout_ms, self._plan.timeout_seconds * 1_000)
         try:
@@ -238,6 +239,7 @@ class _Reading:
         """The group has given us these."""
         if not isinstance(self._plan.first, Edge):
             await self._place(partitions)
+        self._consumer.end_poll()  # of these there may be nothing to read
 
     async def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
         """What was printed of these is committed already."""

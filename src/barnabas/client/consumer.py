@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from barnabas.client.client import Client
     from barnabas.client.group_coordinator import GroupCoordinator, Membership
     from barnabas.client.group_member import GroupMember
+    from barnabas.kernel.timers import Timer
 
 
 Taken = TypeVar("Taken")
@@ -96,6 +97,7 @@ class Consumer:
         self._committing: asyncio.Task[None] | None = None
         self._commit_lock = asyncio.Lock()
         self._is_polling = False
+        self._poll_timer: Timer | None = None
         self._is_telling = False
         self._is_closing = False
         self._closed = False
@@ -184,6 +186,14 @@ class Consumer:
         """
         return await self._poll(timeout_ms, records_max, self._fetcher.take_columns)
 
+    def end_poll(self) -> None:
+        """Has a poll that is under way return soon, with what is there; where there is none, nothing happens. A
+        listener may call it, for who waits for partitions more than for records.
+        """
+        if self._is_polling and self._poll_timer is not None:
+            self._poll_timer.cancel()
+            self._news.set()
+
     async def _poll(
         self, timeout_ms: float, records_max: int | None, take: Callable[[int], list[Taken]]
     ) -> list[Taken]:
@@ -194,7 +204,7 @@ class Consumer:
         self._is_polling = True
         if self._member is not None:
             self._member.turn.set()
-        timer = self._client.timers.call_after(timeout_ms, self._news.set)
+        timer = self._poll_timer = self._client.timers.call_after(timeout_ms, self._news.set)
         try:
             for state in self._positions:
                 state.came_back()

@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,16 @@ from barnabas.cli.connection import CommandError
 from barnabas.cli.edges import Edge
 from barnabas.cli.record_consuming import Plan, _Reading
 from barnabas.cli.starts import AtOffset, AtTime
+from barnabas.client.connections import Lane
+from barnabas.client.consumer import Consumer
 from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp, RecordColumn
+from barnabas.kernel.host import Host
+from barnabas.kernel.turns import yield_to_loop
+from barnabas.wire.messages import JoinGroupRequest, ListOffsetsRequest
 from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition
+from tests.unit.client.scripted_client import ScriptedClient, simulated
+from tests.unit.client.scripted_group import PARTITION, SETTINGS, Broker
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ZERO, ONE = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -129,27 +136,34 @@ def test_stops_at_the_ends_and_leaves_what_came_later(run: Run, pipe: tuple[int,
     assert consumer.done[-2:] == [("seek", ZERO, 10), ("pause", ZERO)]
 
 
-def test_ends_soon_after_the_group_has_given_partitions_without_records(run: Run, pipe: tuple[int, int]) -> None:
-    class Joining(ScriptedConsumer):
-        timeouts_ms: ClassVar[list[float]] = []
+class UntilJoining(Broker):
+    """Tells offsets to who has asked to join the group; there are no records."""
 
-        @property
-        def is_stable(self) -> bool:
-            return len(self.timeouts_ms) == 3
+    async def answer(self, request: Any, lane: Lane) -> Any:
+        if isinstance(request, ListOffsetsRequest):
+            while not self.of(JoinGroupRequest):
+                await yield_to_loop()
+        return await super().answer(request, lane)
 
-        def subscribe(self, *_: object) -> None:
-            self.assign([ZERO])
 
-        async def poll(self, timeout_ms: float, records_max: int) -> list[ConsumerRecord]:
-            self.timeouts_ms.append(timeout_ms)
-            self.seek(ZERO, 10)
-            return await super().poll(timeout_ms, records_max)
+def test_joins_the_group_while_the_ends_are_asked_for_and_ends_when_it_has_partitions_without_records() -> None:
+    async def main(host: Host) -> float:
+        broker = UntilJoining()
+        broker.held = asyncio.Event()
+        client = ScriptedClient(host, broker.answer, {"events": 1})
+        plan = Plan(topics=("events",), group="readers", until_end=True)
+        began = host.loop.time()
+        async with Consumer(client, SETTINGS) as consumer:
+            reading = _Reading(client, consumer, plan, [PARTITION])
+            await reading.begin()
+            assert await reading.run(-1)
+            took = host.loop.time() - began
+            assert consumer.is_stable
+        await client.close()
+        return took
 
-    consumer = Joining([])
-    plan = Plan(topics=("flights",), group="g", until_end=True)
-    assert read(run, consumer, plan, pipe) == (True, b"")
-    assert len(consumer.timeouts_ms) == 3
-    assert max(consumer.timeouts_ms) <= 20
+    # Nothing takes a while there but the first poll, a tick of the timers.
+    assert simulated(main) < 0.01
 
 
 def test_leaves_a_partition_that_the_group_gave_since_the_start(run: Run, pipe: tuple[int, int]) -> None:

@@ -57,6 +57,22 @@ def test_a_poll_that_finds_nothing_raises_what_a_heartbeat_is_refused_with() -> 
     with_member(body, dataclasses.replace(SETTINGS, group_instance_id="reader-1"))
 
 
+def test_a_poll_that_finds_nothing_can_be_ended_and_the_next_is_not() -> None:
+    async def body(consumer: Consumer, broker: Broker, client: ScriptedClient) -> None:
+        consumer.pause(PARTITION)
+        polling = asyncio.get_running_loop().create_task(consumer.poll(600_000))
+        await client.timers.sleep(5_000)
+        consumer.end_poll()
+        assert await polling == []
+        consumer.end_poll()
+        polling = asyncio.get_running_loop().create_task(consumer.poll(600_000))
+        await client.timers.sleep(5_000)
+        assert not polling.done()
+        polling.cancel()
+
+    with_member(body)
+
+
 def test_a_poll_may_take_longer_than_the_time_between_two() -> None:
     interval_ms = 5_000
 
