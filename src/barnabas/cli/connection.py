@@ -18,7 +18,7 @@ import enum
 import errno
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
@@ -45,6 +45,7 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 """How long a broker may take to tell who is in the cluster."""
 API_TIMEOUT_MS: Final = 30_000
 """How long one call may take, its repetitions included."""
+_TOPIC_NAME_LENGTH_MAX: Final = 249
 _TOO_LONG: Final = "a string of [0-9]+ bytes; at most [0-9]+ are allowed"
 
 
@@ -116,16 +117,18 @@ def run_with_client(
     bootstrap: str,
     body: Callable[[Client], Awaitable[None]],
     *,
+    topics: Sequence[str] = (),
     interrupted: ExitStatus = ExitStatus.INTERRUPTED,
 ) -> NoReturn:
-    """Runs `body` with a client that knows the cluster, and exits with the status of how it ended.
+    """Runs `body` with a client that knows the cluster, and of it these topics, and exits with the status of how it
+    ended.
 
     Ctrl-C cancels `body`, which may tidy up, and the status is `interrupted` then. `body` raises CommandError, or lets
     through what the client raises.
     """
 
     async def on_host(host: RealHost) -> None:
-        async with _client(host, bootstrap) as client:
+        async with _client(host, bootstrap, topics) as client:
             await body(client)
 
     run_on_host(on_host, interrupted=interrupted)
@@ -233,18 +236,23 @@ async def client_at(host: Host, bootstrap: str, command_config: str | None) -> A
 
 
 @contextlib.asynccontextmanager
-async def _client(host: Host, bootstrap: str) -> AsyncIterator[Client]:
+async def _client(host: Host, bootstrap: str, topics: Sequence[str] = ()) -> AsyncIterator[Client]:
     try:
         access = access_of_command()
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=f"--command-config or {COMMAND_CONFIG_VARIABLE}") from error
-    async with _connected(host, bootstrap, access) as client:
+    async with _connected(host, bootstrap, access, topics=topics) as client:
         yield client
 
 
 @contextlib.asynccontextmanager
 async def _connected(
-    host: Host, bootstrap: str, access: Access, option: str = f"--bootstrap-server or {BOOTSTRAP_VARIABLE}"
+    host: Host,
+    bootstrap: str,
+    access: Access,
+    option: str = f"--bootstrap-server or {BOOTSTRAP_VARIABLE}",
+    *,
+    topics: Sequence[str] = (),
 ) -> AsyncIterator[Client]:
     import logging
 
@@ -268,6 +276,8 @@ async def _connected(
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     client = Client(host, settings, logger)
+    # What cannot be sent is no topic's name; who asks for it by itself has words for that.
+    client.metadata.use(*(name for name in topics if name.isascii() and len(name) <= _TOPIC_NAME_LENGTH_MAX))
     try:
         try:
             await client.start(CONNECT_TIMEOUT_MS)

@@ -111,7 +111,7 @@ def command(
     async def body(client: Client) -> None:
         await consume(client, plan)
 
-    run_with_client(bootstrap, body, interrupted=ExitStatus.DONE)
+    run_with_client(bootstrap, body, topics=plan.topics, interrupted=ExitStatus.DONE)
 
 
 def _parsed(start: str) -> Start:

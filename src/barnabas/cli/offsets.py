@@ -82,4 +82,4 @@ def command(topics: tuple[str, ...], place: str | None, bootstrap: str, as_json:
         else:
             print_table(_COLUMNS if places is None else _AT_COLUMNS, [list(row.values()) for row in rows])
 
-    run_with_client(bootstrap, body)
+    run_with_client(bootstrap, body, topics=tuple(selection))

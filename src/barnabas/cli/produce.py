@@ -105,7 +105,7 @@ def command(
             rate=rate,
         )
 
-    run_with_client(bootstrap, body)
+    run_with_client(bootstrap, body, topics=[topic])
 
 
 def _encoded(text: str) -> bytes:

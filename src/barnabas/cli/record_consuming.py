@@ -12,7 +12,7 @@ from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.consumed_formats import format_of
 from barnabas.cli.edges import Edge
 from barnabas.cli.output import counted, printable, say
-from barnabas.cli.required_topics import require_topics
+from barnabas.cli.required_topics import topics_at_start
 from barnabas.cli.streams import write
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
@@ -61,7 +61,7 @@ async def consume(client: Client, plan: Plan) -> None:
     end comes to its time-out before that end.
     """
     plan = _at_once(plan, client.host.clock.time_ms())
-    topics = await require_topics(client, plan.topics)
+    topics = await topics_at_start(client, plan.topics)
     partitions = _partitions(plan, {name: topic.partitions for name, topic in topics.items()})
     settings = ConsumerSettings(
         group_id=plan.group,

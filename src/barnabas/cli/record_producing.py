@@ -15,7 +15,7 @@ from barnabas.cli.message_size import buffer_bytes_max, message_bytes_max, reque
 from barnabas.cli.output import Column, counted, print_json, print_table, printable, say, size
 from barnabas.cli.pace import Pace
 from barnabas.cli.produced_totals import SentColumn, SentLines, Totals
-from barnabas.cli.required_topics import require_topics
+from barnabas.cli.required_topics import topics_at_start
 from barnabas.cli.silence import Silence, last_words
 from barnabas.cli.streams import LINE_BYTES_MAX, LineTooLongError, read_lines
 from barnabas.client.errors import BufferFullError, ClientTimeoutError
@@ -55,7 +55,7 @@ async def produce(
     """Sends the records of a file, or of standard input where `path` is None, `rate` in a second at most. Raises
     CommandError at the first line that is no record or cannot be written.
     """
-    await require_topics(client, [lines.topic])
+    await topics_at_start(client, [lines.topic])
     limit = await message_bytes_max(client, lines.topic)
     request_bytes = request_bytes_max(limit, is_compressed=compression != "none")
     settings = ProducerSettings(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -18,13 +21,16 @@ from barnabas.cli.connection import (
     run_with_client,
     with_ports,
 )
+from barnabas.cli.required_topics import topics_at_start
 from barnabas.client.client import Client
+from barnabas.client.cluster import Cluster, TopicInfo
 from barnabas.client.errors import ClientTimeoutError, NoBrokerError
 from barnabas.link.errors import ConnectionLostError, RequestTimeoutError, UnsupportedVersionError
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import MetadataRequest
-from barnabas.wire.primitives import EncodeError, ProtocolError
+from barnabas.wire.primitives import ZERO_UUID, EncodeError, ProtocolError
+from tests.unit.cli.fake_cluster import partition, topic
 
 
 def ended(error: BaseException | None, interrupted: ExitStatus = ExitStatus.INTERRUPTED) -> tuple[int, str]:
@@ -165,6 +171,34 @@ def test_an_address_without_a_port_has_kafkas(bootstrap: str, addresses: str) ->
     assert with_ports(bootstrap) == addresses
     result = CliRunner().invoke(work, ["-b", bootstrap])
     assert (result.exit_code, result.stdout) == (0, f"{addresses}\n")
+
+
+def test_topics_are_asked_for_with_the_first_request_but_for_names_that_none_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[set[str]] = []
+
+    async def start(client: Client, _timeout_ms: float) -> None:
+        asked.append(set(client.metadata._topics))
+
+    async def body(_client: Client) -> None: ...
+
+    monkeypatch.setattr(Client, "start", start)
+    with pytest.raises(SystemExit) as found:
+        run_with_client("127.0.0.1:1", body, topics=["flights", "b\udcff", "x" * 300])
+    assert (found.value.code, asked) == (0, [{"flights"}])
+
+
+def test_topics_that_a_client_knows_from_its_start_are_not_asked_for_again() -> None:
+    known = topic("flights", partition(1))
+    refused = TopicInfo(
+        "closed", ZERO_UUID, is_internal=False, partitions={}, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    client: Any = SimpleNamespace(cluster=Cluster(topics={"flights": known, "closed": refused}))
+    assert asyncio.run(topics_at_start(client, ["flights"])) == {"flights": known}
+    for names in (["flights", "closed"], ["missing"]):
+        with pytest.raises(AttributeError, match="host"):  # a broker would be asked
+            asyncio.run(topics_at_start(client, names))
 
 
 def test_nobody_at_the_address_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

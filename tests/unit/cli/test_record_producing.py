@@ -61,7 +61,7 @@ def test_says_why_nothing_is_acknowledged_and_goes_on(
     async def topics_are_there(*_arguments: object) -> None:
         pass
 
-    monkeypatch.setattr(record_producing, "require_topics", topics_are_there)
+    monkeypatch.setattr(record_producing, "topics_at_start", topics_are_there)
     monkeypatch.setattr(record_producing, "message_bytes_max", topics_are_there)
     logger = logging.getLogger("tests.silent-producer")
 
@@ -111,7 +111,7 @@ def test_many_short_lines_with_long_headers_are_no_larger_than_the_buffer(
     async def topics_are_there(*_arguments: object) -> None:
         pass
 
-    monkeypatch.setattr(record_producing, "require_topics", topics_are_there)
+    monkeypatch.setattr(record_producing, "topics_at_start", topics_are_there)
     monkeypatch.setattr(record_producing, "message_bytes_max", topics_are_there)
 
     async def run() -> None:
