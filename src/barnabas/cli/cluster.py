@@ -127,9 +127,11 @@ async def observe(client: Client) -> Observed:
     async with Admin(client) as admin, BrokerViews(client) as views:
         topics = await admin.describe_topics()
         nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
-        brokers = await asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes))
-        min_isr = await cluster_health.min_isr_of_behind(admin, topics)
-        imbalance_percent = await cluster_health.imbalance_percent(admin, client.cluster.controller_id)
+        brokers, min_isr, imbalance_percent = await asyncio.gather(
+            asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes)),
+            cluster_health.min_isr_of_behind(admin, topics),
+            cluster_health.imbalance_percent(admin, client.cluster.controller_id),
+        )
     return cluster_health.observed(client.cluster, topics, brokers, min_isr, imbalance_percent)
 
 

@@ -63,12 +63,16 @@ def command(
     properties themselves and the ports. Of the cluster: whether each broker's advertised address means something here
     and can be reached, which versions they have, and all that `barnabas cluster health` finds.
     """
+    from barnabas.cli import doctor_java
+    from barnabas.cli.doctor_aside import begin
+
+    # A Java takes a while to say its version: it does so while the client is loaded, and the cluster asked.
+    java = begin(doctor_java.check_java)
 
     async def body(host: RealHost) -> None:
         from barnabas.cli.doctor_machine import check_surroundings
 
-        # A Java takes a while to say its version: it does so while the cluster is asked.
-        surroundings = host.loop.create_task(check_surroundings())
+        surroundings = host.loop.create_task(check_surroundings(java))
         try:
             await look(host, surroundings)
         finally:
@@ -144,7 +148,9 @@ async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], dire
     """Adds what is found in the cluster, and the data directories of its brokers that are on this machine; returns how
     many partitions one of these has at most.
     """
-    from barnabas.cli.doctor_cluster import check_cluster, check_servers, local_directories
+    import asyncio
+
+    from barnabas.cli.doctor_cluster import check_brokers, check_health, check_servers, local_directories
     from barnabas.cli.doctor_findings import Finding, State
     from barnabas.cli.doctor_machine import existing
     from barnabas.link.errors import AuthenticationFailedError
@@ -153,8 +159,9 @@ async def _of_cluster(host: RealHost, bootstrap: str, found: list[Finding], dire
     servers = [server.strip() for server in bootstrap.split(",") if server.strip()]
     try:
         async with client_of_command(host, bootstrap) as client:
-            found += await check_cluster(client, servers)
-            by_broker = await local_directories(client)
+            found += await check_brokers(client, servers)  # by itself: it tells how long that takes
+            of_health, by_broker = await asyncio.gather(check_health(client), local_directories(client))
+            found += of_health
     except CommandError as error:
         if error.status is not ExitStatus.UNREACHABLE:
             raise

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError
 from barnabas.cli.doctor_aside import ANSWER_SECONDS, aside
 from barnabas.cli.doctor_findings import Finding, State
-from barnabas.cli.doctor_machine import is_loopback
+from barnabas.cli.doctor_machine import is_loopback, look_up
 from barnabas.cli.output import counted, printable
 
 if TYPE_CHECKING:
@@ -44,11 +44,17 @@ async def check_brokers(client: Client, servers: list[str]) -> list[Finding]:
 
 
 async def check_health(client: Client) -> list[Finding]:
-    """What `barnabas cluster health` finds."""
+    """What `barnabas cluster health` finds, or the error by which that ends."""
     from barnabas.cli.cluster import observe
     from barnabas.client import cluster_health
+    from barnabas.client.errors import ClientError
+    from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
+    from barnabas.wire.primitives import ProtocolError
 
-    observed = await observe(client)
+    try:
+        observed = await observe(client)
+    except (CommandError, ClientError, OSError, RequestTimeoutError, UnsupportedVersionError, ProtocolError) as error:
+        return [Finding("cluster_health", State.CRITICAL, str(error), "see barnabas cluster health")]
     problems = [
         Finding(problem.kind, State(problem.severity.value), problem.what, problem.advice)
         for problem in cluster_health.diagnose(observed)
@@ -160,14 +166,13 @@ async def _check_versions(client: Client, nodes: list[BrokerNode]) -> list[Findi
 
 async def _resolve(host: str) -> list[str] | OSError:
     try:
-        found = await aside(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+        return await aside(partial(look_up, host))
     except TimeoutError:
         return OSError(f"nobody has answered within {ANSWER_SECONDS:.0f} s")
     except OSError as error:
         return error
     except UnicodeError:
         return OSError(f"{host!r} is no name")
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 async def _is_loopback_host(host: str) -> bool:
@@ -187,16 +192,3 @@ async def _connect(host: str, port: int, loop: asyncio.AbstractEventLoop | None 
     took_ms = (clock.time() - began) * 1_000
     writer.close()
     return None, took_ms
-
-
-async def check_cluster(client: Client, servers: list[str]) -> list[Finding]:
-    """All checks of a cluster that answers. What ends by an error leaves what was found before."""
-    from barnabas.client.errors import ClientError
-    from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
-    from barnabas.wire.primitives import ProtocolError
-
-    found = await check_brokers(client, servers)
-    try:
-        return [*found, *await check_health(client)]
-    except (CommandError, ClientError, OSError, RequestTimeoutError, UnsupportedVersionError, ProtocolError) as error:
-        return [*found, Finding("cluster_health", State.CRITICAL, str(error), "see barnabas cluster health")]

@@ -19,6 +19,8 @@ from barnabas.cli.output import printable, size
 from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from barnabas.config.listeners import Endpoint
 
 OLDEST_PYTHON: Final = (3, 11)
@@ -45,9 +47,9 @@ class Space:
     free_inodes: int
 
 
-async def check_surroundings() -> list[Finding]:
+async def check_surroundings(java: Future[list[Finding]]) -> list[Finding]:
     """What a broker and pipelines need of this machine, and what takes a while to be found. What does not answer is a
-    finding, after some seconds.
+    finding, after some seconds. `java` is `check_java`, which has begun.
     """
     name = socket.gethostname()
     found = await asyncio.gather(
@@ -56,7 +58,7 @@ async def check_surroundings() -> list[Finding]:
             Finding("host_name", State.WARNING, f"looking up this machine's name, {printable(name)}, {_NO_END}", _DNS),
         ),
         found_aside(
-            check_java,
+            java,
             Finding("java", State.WARNING, f"Java {_NO_END}", "look at JAVA_HOME and the PATH"),
             _JAVA_SECONDS,
         ),
@@ -65,9 +67,9 @@ async def check_surroundings() -> list[Finding]:
 
 
 async def check_machine(
-    directories: Iterable[str] = (), partitions: int = 0, surroundings: Awaitable[list[Finding]] | None = None
+    directories: Iterable[str], partitions: int, surroundings: Awaitable[list[Finding]]
 ) -> list[Finding]:
-    """All checks that need no cluster; `surroundings` is `check_surroundings`, where that has begun already."""
+    """All checks that need no cluster; `surroundings` is `check_surroundings`, which has begun."""
     waited = [
         found_aside(
             partial(check_directory, directory),
@@ -81,7 +83,7 @@ async def check_machine(
         check_open_files(_open_files_limit(), partitions),
         *check_container(),
         *check_clock(_clock_state()),
-        *(finding for some in await asyncio.gather(surroundings or check_surroundings(), *waited) for finding in some),
+        *(finding for some in await asyncio.gather(surroundings, *waited) for finding in some),
     ]
 
 
@@ -145,20 +147,6 @@ def check_host_name(name: str, addresses: Callable[[str], list[str]]) -> Finding
 
 
 _ADVERTISED: Final = "advertised.listeners to an address that others reach"
-
-
-def check_java() -> list[Finding]:
-    """Whether Spark has a Java, where it is installed: pipelines run on it."""
-    if not _has_module("pyspark"):
-        what = "pipelines need Spark, which is not installed"
-        return [Finding("java", State.NOTE, what, "pip install 'barnabas[spark]' where you want them")]
-    from barnabas.pipelines.java import look_for_java
-
-    java = look_for_java()
-    if isinstance(java, str):
-        what, _, advice = java.partition(". ")
-        return [Finding("java", State.WARNING, what, advice)]
-    return [Finding("java", State.OK, f"Java {java.major_version} for Spark: {java.executable}")]
 
 
 def check_directory(directory: str) -> list[Finding]:
@@ -252,13 +240,16 @@ def bind_error(host: str, port: int) -> OSError | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches it."""
-    import ipaddress
+    """Whether only this machine reaches it; an address as `getaddrinfo` writes it."""
+    return address.startswith("127.") or address.partition("%")[0] == "::1"
 
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+
+def look_up(name: str) -> list[str]:
+    """The addresses of a name. Raises OSError, and UnicodeError for what is none."""
+    # Of a text Python looks whether it is of another alphabet, by tables that take a while to load.
+    host = name.encode() if name.isascii() else name
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 async def existing(directories: Iterable[str]) -> list[str]:
@@ -299,10 +290,9 @@ def _clock_state() -> int | None:
 
 def _addresses_of(name: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        return look_up(name)
     except (OSError, UnicodeError):
         return []
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _file_system_of(path: Path) -> str | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli import doctor, doctor_aside, doctor_machine
+from barnabas.cli import doctor, doctor_aside, doctor_java, doctor_machine
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.doctor_container import check_container, memory_limit, processor_limit
 from barnabas.cli.doctor_findings import Finding, State
@@ -401,7 +401,7 @@ def test_directories_and_logs_of_brokers_here_are_looked_at(
 def test_looking_for_java_loads_nothing_else_of_pipelines() -> None:
     program = (
         "import sys\n"
-        "from barnabas.cli.doctor_machine import check_java\n"
+        "from barnabas.cli.doctor_java import check_java\n"
         "check_java()\n"
         "print(*(name for name in sys.modules if name.startswith('barnabas.pipelines')))"
     )
@@ -409,6 +409,22 @@ def test_looking_for_java_loads_nothing_else_of_pipelines() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
     loaded = {"barnabas.pipelines", "barnabas.pipelines.decorator", "barnabas.pipelines.java"}
     assert set(done.stdout.split()) <= loaded
+
+
+def test_this_machine_is_looked_at_without_a_client_and_without_tables_of_other_alphabets() -> None:
+    program = (
+        "import atexit, sys\n"
+        "from barnabas.cli.entry import run\n"
+        "atexit.register(lambda: print('loaded:', *sys.modules))\n"
+        "sys.argv[1:] = ['doctor', '--local', '--all']\n"
+        "run()\n"
+    )
+    env = {**os.environ, "JAVA_HOME": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=env)
+    shown, _, loaded = done.stdout.partition("loaded:")
+    assert "this machine's name" in shown or " means " in shown
+    assert "barnabas.cli.doctor_machine" in loaded.split()
+    assert not {"encodings.idna", "_ssl", "barnabas.client.client", "barnabas.cli.doctor_cluster"} & {*loaded.split()}
 
 
 def secured(directory: Path) -> Path:
@@ -462,7 +478,7 @@ def test_java_is_asked_while_the_cluster_is(
         answered.append(begun.wait(10))
         return 0
 
-    monkeypatch.setattr(doctor_machine, "check_java", java)
+    monkeypatch.setattr(doctor_java, "check_java", java)
     monkeypatch.setattr(doctor, "_of_cluster", of_cluster)
     found = barnabas("doctor", "--json").document["findings"]
     assert answered == [True]

@@ -118,7 +118,16 @@ USED: dict[str, tuple[str, ...]] = {
     "txn list": ("barnabas.cli.txn", "barnabas.client.transaction_admin", *ASKS),
     "cluster health": ("barnabas.cli.cluster", "barnabas.client.admin", "barnabas.client.cluster_health", *ASKS),
     "consume": ("barnabas.cli.consume", "barnabas.cli.record_consuming", *ASKS),
+    "consume --group": (
+        *("barnabas.cli.consume", "barnabas.cli.record_consuming"),
+        *("barnabas.client.group_coordinator", "barnabas.client.group_member", *ASKS),
+    ),
     "produce": ("barnabas.cli.produce", "barnabas.cli.record_producing", *ASKS),
+    "doctor": (
+        *(f"barnabas.cli.{name}" for name in ("doctor", "doctor_java", "doctor_machine", "doctor_cluster", "cluster")),
+        *("barnabas.cli.doctor_security", "barnabas.pipelines.java", "barnabas.client.admin"),
+        *("barnabas.client.broker_views", "barnabas.client.cluster_health", "barnabas.client.log_directories", *ASKS),
+    ),
 }
 """What a command imports before it ends, in this order behind `connection.load_loops`."""
 HEAVY = (
@@ -145,17 +154,15 @@ RARE = tuple(
     )
 )
 OF_PRODUCERS = ("barnabas.client.producer_settings", "barnabas.client.batches")
-OF_CONSUMERS = ("barnabas.client.assignors", "barnabas.client.consumer_settings", "barnabas.client.group_member")
-
-OF_GROUPS_AND_CONFIGS = (
+OF_CONSUMERS = ("barnabas.client.assignors", "barnabas.client.consumer_settings")
+OF_GROUPS = ("barnabas.client.group_coordinator", "barnabas.client.group_member")
+OF_CONFIGS = (
     "barnabas.cli.starts",
     "barnabas.client.admin",
     "barnabas.client.config_admin",
-    "barnabas.client.group_coordinator",
-    "barnabas.client.group_member",
     "barnabas.client.quota_admin",
 )
-"""What a consumer without a group, that begins at an end, has no use for."""
+"""What a consumer that begins at an end has no use for."""
 
 
 @pytest.mark.parametrize("command", USED)
@@ -175,10 +182,12 @@ def test_a_command_loads_nothing_that_only_others_need(command: str) -> None:
     unwanted = {*HEAVY, *RARE}
     if command != "produce":
         unwanted |= {*OF_PRODUCERS}
-    if command != "consume":
+    if not command.startswith("consume"):
         unwanted |= {*OF_CONSUMERS}
     else:
-        unwanted |= {*OF_GROUPS_AND_CONFIGS}
+        unwanted |= {*OF_CONFIGS}
+    if command != "consume --group":
+        unwanted |= {*OF_GROUPS}
     assert {*USED[command]} <= loaded
     assert loaded & unwanted == set()
 
