@@ -155,7 +155,7 @@ fuzz: $(FUZZ) ## Decoders of messages, records, files and znodes under a fuzzer,
 .PHONY: coverage
 coverage: $(COVERAGE) ## Branches that unit tests and simulations run, by room; every line in .cache/coverage/html
 	@mkdir -p $(COVERAGE_REPORT)
-	@$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas --cov-branch --cov-report= --timeout 600 \
+	@$(BIN)/pytest -p pytest_cov -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas --cov-branch --cov-report= --timeout 600 \
 		tests/unit tests/fuzz tests/simulation
 	@$(BIN)/coverage json --quiet -o $(COVERAGE_REPORT)/coverage.json
 	@$(BIN)/coverage html --quiet -d $(COVERAGE_REPORT)/html
