@@ -1,4 +1,4 @@
-"""Runs the tests of projects that use Kafka on a cluster of `barnabas.testing`, in place of the broker that they want.
+"""Runs the tests of projects that use Kafka on clusters of `barnabas.testing`, in place of the brokers that they want.
 
 `python -m tests.suites.projects NAME CHECKOUT`: CHECKOUT is a clone of the project's repository at the commit below;
 its archive in the registry has no tests. The project gets an environment of its own below `.cache`, at the versions
@@ -9,6 +9,7 @@ those that are known to, or when one of those passes.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -31,6 +32,16 @@ _WHOLE: Final = (0, 1)
 _TRIED_AGAIN_MAX: Final = 20
 """More failures are no matter of seconds, and would take hours."""
 
+_OF_NO_KAFKA: Final = (
+    "test_dataframe/test_joins/test_lookup_postgres.py",
+    "test_models/test_serializers/test_schema_registry.py",
+    "test_sinks/test_community/test_postgres_sink.py",
+)
+"""Tests of Quix Streams that want a container of something else: PostgreSQL, or Confluent's schema registry."""
+_BROKER_0: Final = (
+    "tests.test_quixstreams.test_internal_consumer.test_consumer.TestInternalConsumer::test_consumer_reuse",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Project:
@@ -45,6 +56,8 @@ class Project:
     """What pytest is given."""
     config: Mapping[str, str] = field(default_factory=dict)
     """Configs of the broker, where the project supposes them."""
+    clusters: int = 1
+    """How many the tests want, of a broker each."""
     fails: Mapping[str, str] = field(default_factory=dict)
     """Tests that cannot pass, and why."""
 
@@ -62,6 +75,19 @@ PROJECTS: Final[Mapping[str, Project]] = {
         # Kafka's default; tests of a group expect all of its members in the first generation.
         {"group.initial.rebalance.delay.ms": "3000"},
     ),
+    "quixstreams": Project(
+        "3.25.0",
+        "https://github.com/quixio/quix-streams",
+        "dfb63318a",
+        ["-r", "requirements.txt", "-r", "tests/requirements.txt", "pytest-timeout"],
+        [
+            "tests", "--log-cli-level=ERROR", *(f"--ignore=tests/test_quixstreams/{path}" for path in _OF_NO_KAFKA),
+        ],
+        # What they give the broker that they start, as far as it is not so anyway.
+        {"group.initial.rebalance.delay.ms": "10", "log.retention.ms": "-1"},
+        clusters=2,
+        fails=dict.fromkeys(_BROKER_0, "asks for the broker with the id 0, and ours is 1"),
+    ),
 }  # fmt: skip
 
 
@@ -72,10 +98,13 @@ def run_project(name: str, checkout: Path) -> dict[str, Result]:
     if not head.startswith(project.commit):
         raise SuiteUnusable(f"{checkout} is at {head}: have it at {project.commit} of {project.repository}")
     python = _environment(name, project, checkout)
-    with tempfile.TemporaryDirectory() as work, KafkaCluster(config=project.config) as cluster:
+    plugin = f"barnabas_{name}"
+    with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as clusters:
+        running = [clusters.enter_context(KafkaCluster(config=project.config)) for _ in range(project.clusters)]
+        servers = ";".join(cluster.bootstrap_servers for cluster in running)
 
         def run(tests: Sequence[str], seconds_max: float) -> dict[str, Result]:
-            return _run(python, checkout, Path(work), cluster.bootstrap_servers, tests, seconds_max)
+            return _run(python, plugin, checkout, Path(work), servers, tests, seconds_max)
 
         results = run(project.tests, 3_600)
         failed = {node for node, result in results.items() if result.outcome is Outcome.FAILED} - project.fails.keys()
@@ -134,12 +163,12 @@ def _environment(name: str, project: Project, checkout: Path) -> Path:
 
 
 def _run(
-    python: Path, checkout: Path, work: Path, servers: str, tests: Sequence[str], seconds_max: float
+    python: Path, plugin: str, checkout: Path, work: Path, servers: str, tests: Sequence[str], seconds_max: float
 ) -> dict[str, Result]:
     report, log = work / "report.xml", work / "pytest.log"
     report.unlink(missing_ok=True)
     command: list[str | Path] = [
-        python, "-m", "pytest", "-q", "-p", "barnabas_project", "-p", "no:cacheprovider",
+        python, "-m", "pytest", "-q", "-p", plugin, "-p", "no:cacheprovider",
         f"--timeout={_TEST_SECONDS_MAX}", f"--junit-xml={report}", "-o", "junit_family=xunit1", *tests,
     ]  # fmt: skip
     path = os.pathsep.join([str(_HERE / "plugins"), str(checkout)])

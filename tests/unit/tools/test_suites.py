@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -313,4 +314,41 @@ def test_a_run_of_a_projects_tests_that_came_to_no_end_is_none(monkeypatch: pyte
 
     monkeypatch.setattr(projects, "run_bounded", interrupted)
     with pytest.raises(SuiteUnusable, match=r"(?s)not come to its end \(2\).*told to stop"):
-        projects._run(Path("python"), tmp_path, tmp_path, "a:1", ["tests"], 1.0)
+        projects._run(Path("python"), "plugin", tmp_path, tmp_path, "a:1", ["tests"], 1.0)
+
+
+def test_each_project_has_a_plugin_of_its_own_and_as_many_clusters_as_it_wants(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    project = dataclasses.replace(projects.PROJECTS["quixstreams"], clusters=2)
+    left, given = ["a:1", "b:2"], []
+    monkeypatch.setattr(projects, "called", lambda *_: project.commit)
+    monkeypatch.setattr(projects, "_environment", lambda *_: Path("python"))
+
+    def cluster(**_: object) -> contextlib.AbstractContextManager[SimpleNamespace]:
+        return contextlib.nullcontext(SimpleNamespace(bootstrap_servers=left.pop(0)))
+
+    def run(_python: Path, plugin: str, _checkout: Path, _work: Path, servers: str, *_: object) -> dict[str, Result]:
+        given.append((plugin, servers))
+        return {"m::one": _PASSED}
+
+    monkeypatch.setattr(projects, "KafkaCluster", cluster)
+    monkeypatch.setattr(projects, "_run", run)
+    projects.run_project("quixstreams", tmp_path)
+    assert given == [("barnabas_quixstreams", "a:1;b:2")]
+    plugins = Path(projects.__file__).parent / "plugins"
+    assert {path.stem for path in plugins.glob("*.py")} == {f"barnabas_{name}" for name in projects.PROJECTS}
+
+
+def test_the_first_container_of_quix_streams_is_one_cluster_and_all_others_are_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BARNABAS_SUITE_BOOTSTRAP", "a:1;b:2")
+    plugin = Path(projects.__file__).parent / "plugins" / "barnabas_quixstreams.py"
+    names = runpy.run_path(str(plugin))
+    conftest, helper = SimpleNamespace(), SimpleNamespace(ContainerHelper=type("ContainerHelper", (), {}))
+    names["replace"](conftest, helper)
+    with conftest.Network() as network:
+        made = [helper.ContainerHelper.create_kafka_container(network) for _ in range(3)]
+    assert [outside for _, _, outside in made] == ["a:1", "b:2", "b:2"]
+    assert made[0][0].get_logs() == [b"Kafka Server started"]
