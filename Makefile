@@ -31,7 +31,7 @@ SPARK_PROCESSES ?= $(TEST_PROCESSES)
 # What test-cluster does, beside what `make test` does of real processes: failures that take minutes, two at a time but for what measures ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
 # ... and those that mostly wait, for an interval or a time-out, side by side.
-WAITS := $(addprefix tests/cluster/test_,controller_move.py exactly_once.py kafka_cluster_processes.py kafka_streams.py large_requests.py \
+WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_output.py exactly_once.py kafka_cluster_processes.py kafka_streams.py large_requests.py \
 	offsets_topic_deleted.py preferred_leaders.py replication_throttle.py stalled_directory.py supervisor.py \
 	unclean_election.py up_failures.py)
 

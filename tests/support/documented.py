@@ -33,6 +33,34 @@ def placed(text: str, places: Mapping[str, object]) -> str:
     return re.sub("|".join(map(re.escape, places)), lambda found: str(places[found[0]]), text)
 
 
+def commands_of(block: str) -> list[tuple[str, str]]:
+    """The commands behind the prompts of a block, each with the output that stands below it."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)
+    assert not parts[0], f"output of no command:\n{block}"
+    return [(command, output) for command, _, output in (part.partition("\n") for part in parts[1:])]
+
+
+def prints(documented: str, output: str, varying: Mapping[str, str] | None = None) -> bool:
+    """Whether output is as documented, whatever the widths of columns.
+
+    A line `...` stands for any lines, and a part of a line that is among `varying` for what its expression matches.
+    """
+    known = {" ".join(part.split()): expression for part, expression in (varying or {}).items()}
+    parts = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))) or r"(?!)")
+    expressions = []
+    for line in documented.splitlines():
+        if line == "...":
+            expressions.append(r"(?:.*\n)*?")
+            continue
+        line, end, expression = " ".join(line.split()), 0, ""
+        for found in parts.finditer(line):
+            expression += re.escape(line[end : found.start()]) + f"(?:{known[found[0]]})"
+            end = found.end()
+        expressions.append(expression + re.escape(line[end:]) + r"\n")
+    collapsed = "".join(f"{' '.join(line.split())}\n" for line in output.splitlines())
+    return re.fullmatch("".join(expressions), collapsed) is not None
+
+
 class Folder:
     """A folder with `barnabas` on the PATH, which is that of this source; servers that were started end with it."""
 
@@ -72,6 +100,21 @@ class Folder:
         )
         assert done.returncode == 0, f"{script}\n{done.stderr}"
         return done.stdout, done.stderr
+
+    def typed(self, command: str, **variables: object) -> tuple[int, str]:
+        """The exit status of a command, and all that it says, errors among it, as one sees it."""
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=self.directory,
+            env={**self.environment, **{name: str(value) for name, value in variables.items()}},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        return done.returncode, done.stdout
 
     def serve(self, name: str, command: str, **variables: object) -> ServerProcess:
         """Starts the one command, which goes on."""
