@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Final
 from barnabas.pipelines.definition import NamedJar, Pipeline, PipelineError, PipelineMissingError
 from barnabas.pipelines.file_parts import directory_of
 from barnabas.pipelines.ivy import Module
-from barnabas.pipelines.jar_sets import JarSet
+from barnabas.pipelines.jar_sets import SCALA_VERSION, JarSet
 
 if TYPE_CHECKING:
     from barnabas.pipelines.yaml_positions import Section
 
 JARS_MAX: Final = 20
+_SPARK: Final = "org.apache.spark"
+_AT_HAND: Final = {
+    "org.apache.hadoop": (
+        *("hadoop-annotations", "hadoop-auth", "hadoop-client", "hadoop-client-api", "hadoop-client-runtime"),
+        *("hadoop-common", "hadoop-hdfs-client"),
+    ),
+    _SPARK: tuple(
+        f"spark-{name}_{SCALA_VERSION}"
+        for name in ("catalyst", "common-utils", "core", "sketch", "sql", "sql-api", "tags", "unsafe", "variant")
+    ),
+}
+"""By organisation, what Spark has of its modules: a jar of that organisation may need others of it."""
 _COORDINATES: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}:[A-Za-z0-9_.-]{1,200}:[A-Za-z0-9_.-]{1,100}")
 
 
@@ -37,15 +49,20 @@ def jars_named(document: Section, path: Path) -> tuple[NamedJar, ...]:
 
 
 def jar_set_of(named: NamedJar, without_organisations: tuple[str, ...]) -> JarSet:
-    """What is fetched for coordinates: the jar and what it needs, but for what Spark has."""
+    """What is fetched for coordinates: the jar and what it needs, but for what Spark has.
+
+    Ivy leaves out of an organisation that is left out the jar itself too: of its own what Spark has is named.
+    """
     module = Module(*named.coordinates.split(":"))
+    left_out = (*without_organisations, _SPARK)
     return JarSet(
         title=named.coordinates,
         name=f"{module.organisation}-{module.name}-{module.version}",
         size_mb=0,
         modules=(module,),
         jars=((module.name, module.version),),
-        without_organisations=(*without_organisations, "org.apache.spark"),
+        without_organisations=tuple(each for each in left_out if each != module.organisation),
+        without_modules=_AT_HAND.get(module.organisation, ()),
     )
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipelines import connector, ivy
-from barnabas.pipelines.definition import PipelineError, PipelineMissingError, RunStopped
+from barnabas.pipelines.definition import NamedJar, PipelineError, PipelineMissingError, RunStopped
 from barnabas.pipelines.java import Java
+from barnabas.pipelines.named_jars import jar_set_of
 from barnabas.pipelines.spark_extra import pyspark_version
 from tests.support.waiting import wait_until
 from tests.unit.pipelines.pipeline_files import read_flights
@@ -282,3 +283,15 @@ def test_brings_the_jars_that_a_pipeline_names(java: Java, monkeypatch: pytest.M
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
     with pytest.raises(PipelineError, match=r"delays\.yaml:2: org\.x:client:1\.2 .*could not be fetched"):
         connector.jars_without_brokers([pipeline], java, lambda _line: None)
+
+
+def test_a_jar_of_an_organisation_that_spark_has_jars_of_is_fetched_without_those() -> None:
+    """Ivy leaves out of an organisation that is left out what was asked for, too."""
+    of_hadoop = jar_set_of(NamedJar("org.apache.hadoop:hadoop-aws:3.4.1", None, 1), ("org.apache.hadoop", "org.slf4j"))
+    assert of_hadoop.without_organisations == ("org.slf4j", "org.apache.spark")
+    assert {"hadoop-client-api", "hadoop-common"} <= set(of_hadoop.without_modules)
+    of_others = jar_set_of(NamedJar("org.x:client:1.2", None, 1), ("org.apache.hadoop",))
+    assert (of_others.without_organisations, of_others.without_modules) == (
+        ("org.apache.hadoop", "org.apache.spark"),
+        (),
+    )
