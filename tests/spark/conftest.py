@@ -44,6 +44,7 @@ SHARING = {
         "test_pipeline_databases",
         "test_pipeline_backfill",
         "test_pipeline_compaction",
+        "test_pipeline_urls",
         "test_pipeline_fresh_tables",
     ),
     "tester": ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),

@@ -32,6 +32,7 @@ sinks:
 """
 APPENDED = "from: flights, partition_by: carrier"
 KEYED = "from: changes, key: id, delete: gone, newest_by: [at, _offset]"
+HADOOP = "spark.hadoop."
 Row = dict[str, Any]
 
 
@@ -83,7 +84,7 @@ class Runs:
 
     def run(self, *, killed_after: int | None = None) -> None:
         """To the end of what is there, or to the end of a batch that Spark does not hear of."""
-        pipeline, state, session = self.pipeline, self.state, self.spark.newSession()
+        pipeline, state, session = self.pipeline, self.state, self.session()
         state.directory.mkdir(parents=True, exist_ok=True)
         check_tables(pipeline, state, state.check_definition(pipeline)[0])
         state_id, _ = state.take_definition(pipeline, ClusterIdentity("cluster"))
@@ -92,14 +93,19 @@ class Runs:
             reader = session.readStream.schema(RECORDS_SCHEMA).option("maxFilesPerTrigger", 1)
             return decoded(reader.json(spark_path(self.records)), source)
 
-        for name, value in settings_of(pipeline).items():
-            if name.startswith(("spark.sql.catalog.barnabas", "spark.sql.catalog.lake")):
-                session.conf.set(name, value)
         create_views(pipeline, session, frame_of)
         modes = check_views(pipeline, session)
         with held_tables(pipeline, state, state_id):
             for query in pipeline.queries:
                 self._query(session, query, state_id, modes[query.from_view].value, killed_after)
+
+    def session(self) -> Any:
+        """A new one, with the settings that the pipeline needs."""
+        session = self.spark.newSession()
+        for name, value in settings_of(self.pipeline).items():
+            if name.startswith(("spark.sql.catalog.barnabas", "spark.sql.catalog.lake", HADOOP)):
+                session.conf.set(name.removeprefix(HADOOP), value)
+        return session
 
     def _query(self, session: Any, query: Query, state_id: str, mode: str, killed_after: int | None) -> None:
         writers = writers_of(self.pipeline, query, KafkaOptions("unused:1"))
@@ -134,8 +140,16 @@ class Runs:
         """The rows, without their times."""
         (sink,) = self.pipeline.sinks
         kind, path = sink.target.split(" ", 1)
-        rows = self.spark.newSession().read.format(kind).load(path).drop("at").collect()
+        rows = self.session().read.format(kind).load(path).drop("at").collect()
         return sorted((tuple(row) for row in rows), key=lambda row: (row[0] is not None, row))
+
+
+def mount(name: str, directory: Path) -> str:
+    """The settings of a pipeline's file by which `viewfs://NAME/tables` is that directory, in braces that are doubled:
+    a file system of Hadoop's with names of its own, as that of a store.
+    """
+    directory.mkdir(exist_ok=True)
+    return f"spark: {{{{{HADOOP}fs.viewfs.mounttable.{name}.link./tables: 'file://{directory}'}}}}\n"
 
 
 def row(number: int | None, carrier: str = "UA", op: str = "u", minute: int = 0) -> Row:

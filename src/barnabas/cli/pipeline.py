@@ -306,7 +306,7 @@ def backfill(
     type=click.Choice(("delta", "iceberg", "parquet")),
     default="delta",
     show_default=True,
-    help="What TABLE is: a directory, or for Iceberg also catalog.namespace.table.",
+    help="What TABLE is: a directory or a URL, or for Iceberg also catalog.namespace.table.",
 )
 @click.option(
     "--key",
@@ -389,8 +389,9 @@ def table(
 def compact(path: Path, target: str | None, execute: bool, jars_directory: Path | None, as_json: bool) -> None:
     """Put small files together, of the Delta and Iceberg tables that the pipeline in FILE writes, or of a TABLE.
 
-    TABLE is the directory of one. No row changes, and readers are not disturbed: old files stay until they expire. A
-    table in a directory must not be written by a run meanwhile, which compacts it itself by `compact` of its sink.
+    TABLE is the directory of one; one at a URL is compacted by its FILE. No row changes, and readers are not disturbed:
+    old files stay until they expire. A table in a directory, or at a URL, must not be written by a run meanwhile, which
+    compacts it itself by `compact` of its sink.
     """
     with _exiting(), interrupted_by_signals():
         from barnabas.pipelines.spark_extra import require_spark_extra

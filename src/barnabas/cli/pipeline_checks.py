@@ -63,6 +63,7 @@ def check_by_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
     from barnabas.pipelines.plan import check_with_spark
     from barnabas.pipelines.session import SparkOptions, looking_after_spark, spark_session
     from barnabas.pipelines.sinks import settings_of
+    from barnabas.pipelines.store_check import refuse_unknown_stores
 
     java = find_java()
     jars = jars_of(pipeline, java, jars_directory, say)
@@ -78,6 +79,7 @@ def check_by_spark(pipeline: Pipeline, jars_directory: Path | None) -> None:
         )
         with spark_session(options) as session, looking_after_spark(Path(logs) / LOG_NAME):
             check_with_spark(pipeline, session)
+            refuse_unknown_stores(session, pipeline, pipeline.sinks)
 
 
 def _bootstrap_words(bootstrap: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -49,16 +49,47 @@ def compact(plan: CompactPlan) -> None:
         target = None if plan.target is None else parse_size(plan.target)
     except ValueError as error:
         raise CommandError(f"--target {error}") from None
+    path = _path_here(plan.path)
     with tempfile.TemporaryDirectory(prefix="barnabas-compact-") as scratch:
         logs = Path(scratch)
-        pipeline = pipeline_of_table(plan.path, logs) if plan.path.is_dir() else read_pipeline(plan.path)
+        pipeline = pipeline_of_table(path, logs) if path.is_dir() else read_pipeline(path)
         sinks = tables_to_compact(pipeline)
         with contextlib.ExitStack() as held:
             writers = [(_target(sink, target), _writer(pipeline, sink)) for sink in sinks]
-            for _, writer in writers if plan.executes else ():
-                held.enter_context(writer.alone())
+            if plan.executes:
+                _hold(held, pipeline, sinks, [writer for _, writer in writers])
             with _spark(plan, pipeline, logs) as session:
                 _all(plan, session, [each for each in writers if _is_there(session, each[1])])
+
+
+def _path_here(path: Path) -> Path:
+    """The path of this machine. Raises CommandError for a URL."""
+    from barnabas.pipelines.table_urls import as_url, file_path
+
+    url = as_url(path)
+    if url is None:
+        return path
+    here = file_path(url.replace("://", ":///", 1))
+    if here is None:
+        raise CommandError(
+            f"{url} is compacted by the file of its pipeline, which has the settings of the store: name that; "
+            f"`pipeline table TOPIC {url}` writes one"
+        )
+    return here
+
+
+def _hold(
+    held: contextlib.ExitStack, pipeline: Pipeline, sinks: Iterable[LakeSink], writers: Iterable[LakeWriter]
+) -> None:
+    """Keeps runs away for as long as `held` lasts: from a directory by its lock, from a URL by the lock of the state. A
+    store may not know which of two commits was first.
+    """
+    from barnabas.pipelines.state_directory import StateDirectory
+
+    if any(sink.url for sink in sinks):
+        held.enter_context(StateDirectory(pipeline.state_directory).locked(pipeline))
+    for writer in writers:
+        held.enter_context(writer.alone())
 
 
 def _all(plan: CompactPlan, session: Any, tables: list[tuple[int, LakeWriter]]) -> None:

@@ -23,6 +23,7 @@ from barnabas.pipelines.table_file import (
     refuse_other_plan,
     table_text,
 )
+from barnabas.pipelines.table_urls import UrlError, file_path
 
 if TYPE_CHECKING:
     from barnabas.client.client import Client
@@ -60,10 +61,15 @@ def written_file(
     """
     _refuse_contradictions(source)
     file = path_of_table(topic) if path is None else path
-    # What is no directory of this machine is the reading's to take or to refuse.
-    is_elsewhere = "://" in table or (kind == "iceberg" and TABLE_NAME.fullmatch(table) is not None)
-    place = table if is_elsewhere else _from(file, Path(table))
-    plan = TablePlan(topic, place, kind, tuple(key), tuple(partition_by), _more(source, file), source.is_of_changes)
+    plan = TablePlan(
+        topic,
+        _place(table, kind, file),
+        kind,
+        tuple(key),
+        tuple(partition_by),
+        _more(source, file),
+        source.is_of_changes,
+    )
     _refuse_changes_without_key(plan)
     if file.exists():
         refuse_other_plan(plan, read_pipeline(file), source.schema)
@@ -86,6 +92,17 @@ def written_file(
         raise
     say(f"{file} is written: the pipeline of this table; the same command goes on with it")
     return file
+
+
+def _place(table: str, kind: str, file: Path) -> str:
+    """The table as the pipeline's file has it. What is no path is the reading's to take or to refuse."""
+    try:
+        here = file_path(table)
+    except UrlError as error:
+        raise CommandError(f"TABLE {error}") from None
+    if here is None and ("://" in table or (kind == "iceberg" and TABLE_NAME.fullmatch(table) is not None)):
+        return table
+    return _from(file, Path(table) if here is None else here)
 
 
 def _refuse_contradictions(source: SourceOptions) -> None:

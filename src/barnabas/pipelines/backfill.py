@@ -6,14 +6,15 @@ STATE~backfill.json   the journal: how far this has come, and of which definitio
 TABLE~before, STATE~before   the old ones, until `discard`
 
 COMPUTING    the new state is made; nothing of the old one is touched
-COMMITTING   Iceberg's tables get the new content, in one commit each
+COMMITTING   Iceberg's tables, and tables at URLs, get the new content, in one commit each
 EXCHANGING   directories change places, the state last; no run may begin
 DONE         the old ones are kept
 
 A directory of Parquet or Delta Lake is exchanged as a whole: what it says of its files is relative to it. Iceberg's
-files name each other by whole paths, and a catalog's table is no directory; so its content is replaced by a commit, and
-the former snapshot is kept by the table itself. A topic cannot take another's name, and readers have places in it: it
-is refused unless it is one that the old pipeline does not write.
+files name each other by whole paths, and a catalog's table is no directory; a store has no exchange of names, and often
+no renames. So the content of these is replaced by a commit, and what was before is kept by the table itself. A topic
+cannot take another's name, and readers have places in it: it is refused unless it is one that the old pipeline does not
+write.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from barnabas.pipelines.definition import (
     DeltaSink,
     IcebergSink,
     JdbcSink,
+    LakeSink,
     OnError,
     ParquetSink,
     Pipeline,
@@ -47,7 +49,6 @@ from barnabas.pipelines.lake_marks import writer_name
 from barnabas.pipelines.lake_sink import LakeWriter, note_path
 from barnabas.pipelines.offset_ranges import OffsetRange, range_from_json
 from barnabas.pipelines.plan import streams_of
-from barnabas.pipelines.spark_internals import iceberg_snapshot
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import StateDirectory
 
@@ -106,10 +107,11 @@ class Backfill:
         return range_from_json(content["range"])
 
     def commit_tables(self, session: SparkSession, staged_state: StateDirectory) -> None:
-        """Replaces the content of Iceberg's tables by that of the new ones. Raises PipelineError in a run's way."""
+        """Replaces the content of Iceberg's tables, and of those at URLs, by that of the new ones. Raises PipelineError
+        in a run's way.
+        """
         self._refuse_nothing(staged_state)
-        both = self._pairs()
-        pairs = [(new, old) for new, old in both if isinstance(new, IcebergSink) and isinstance(old, IcebergSink)]
+        pairs = [(new, old) for new, old in self._pairs() if _is_replaced_by_a_commit(old)]
         if not pairs:
             return
         with self._state.locked(self.pipeline):
@@ -147,7 +149,9 @@ class Backfill:
                     removed.append(str(path))
             _staged_path(place).with_name(f".{_staged_path(place).name}{_LOCK_SUFFIX}").unlink(missing_ok=True)
         for sink in self.staged.sinks:
-            if isinstance(sink, IcebergSink) and sink.directory is None:
+            if isinstance(sink, LakeSink) and sink.url:
+                removed.append(f"nothing of {sink.url}: remove it where it is")
+            elif isinstance(sink, IcebergSink) and sink.directory is None:
                 removed.append(f"nothing of {sink.table}, which is its catalog's: DROP TABLE {sink.table} PURGE")
         self._journal_path.unlink(missing_ok=True)
         return tuple(removed)
@@ -178,13 +182,16 @@ class Backfill:
             if isinstance(sink, TopicSink):
                 told = "has what was computed so far; to have it once, delete it and create it again"
                 yield f"topic {sink.topic} {told}"
+            elif isinstance(sink, LakeSink) and sink.url:
+                yield f"{sink.url} has what was computed so far: remove it where it is"
             elif isinstance(sink, IcebergSink) and sink.directory is None:
                 yield f"{sink.table} is its catalog's, and has what was computed so far: DROP TABLE {sink.table} PURGE"
 
     def _refuse_to_begin(self, content: Mapping[str, Any] | None) -> None:
         pipeline = self.pipeline
         kept = [place.with_name(place.name + FORMER) for place in self._places()]
-        if content is not None and (any(path.exists() for path in kept) or self._has_iceberg()):
+        by_commit = any(_is_replaced_by_a_commit(sink) for sink in pipeline.sinks)
+        if content is not None and (any(path.exists() for path in kept) or by_commit):
             raise pipeline.error(
                 "what the last backfill has replaced is still kept: remove it with --discard-old first"
             )
@@ -231,25 +238,22 @@ class Backfill:
                     f"{message}: begin anew with --restart when there are records, or another range"
                 )
 
-    def _has_iceberg(self) -> bool:
-        return any(isinstance(sink, IcebergSink) for sink in self.pipeline.sinks)
-
-    def _replace_content(
-        self, session: SparkSession, staged_state: StateDirectory, new: IcebergSink, old: IcebergSink
-    ) -> None:
+    def _replace_content(self, session: SparkSession, staged_state: StateDirectory, new: Sink, old: Sink) -> None:
         state_id = staged_state.state_id() or ""
         writer = writer_name(self.pipeline.name, state_id, staged_state.name_of(new.from_view))
-        source, table = IcebergTable(new), IcebergTable(old)
+        source, table = _table_of(new), _table_of(old)
         batch = staged_state.batches_done(new.from_view).finished
         if batch < 0:
             return
         if not table.exists(session) or table.marks(session).batches.get(writer) != batch:
-            former = iceberg_snapshot(session, table.name) if table.exists(session) else None
+            former = table.version(session) if table.exists(session) else ""
             told = json.dumps({"pipeline": self.pipeline.name, "view": new.from_view, "batch": batch, "backfill": True})
+            # Before the commit: one that nobody has heard of is not the former version.
+            self._note(Phase.COMMITTING, {"snapshots": {table.name: former, **self._noted("snapshots")}})
             # The session may know the table as it was when it was made.
-            session.catalog.refreshTable(source.name)
-            table.replace(session.table(source.name), old.rows.partition_by, writer, batch, told)
-            self._note(Phase.COMMITTING, {"snapshots": {**self._noted("snapshots"), table.name: former}})
+            if isinstance(source, IcebergTable):
+                session.catalog.refreshTable(source.name)
+            table.replace(session.table(source.name), _partition_by(old), writer, batch, told)
         marks = table.marks(session)
         if marks.batches.get(writer) != batch:
             raise self.pipeline.error(f"the commit of the backfill to {old.target} does not say whose it is", old.line)
@@ -281,12 +285,12 @@ class Backfill:
                 kept.append(str(former))
         snapshots = self._noted("snapshots")
         self._note(Phase.DONE, {})
-        return (*kept, *(f"snapshot {former} of {name}" for name, former in snapshots.items() if former is not None))
+        return (*kept, *(f"{former} of {name}" for name, former in snapshots.items() if former))
 
     def _rename_notes(self, staged_state: StateDirectory) -> None:
         """What the new state notes of tables of Delta Lake, under the names that they are to have."""
         for new, old in self._pairs():
-            if isinstance(new, DeltaSink):
+            if isinstance(new, DeltaSink) and not new.url:
                 path = note_path(staged_state, new.target)
                 if path.exists():
                     content = json.loads(path.read_text(encoding="utf-8"))
@@ -297,8 +301,8 @@ class Backfill:
 
     def _exchanged(self) -> list[Path]:
         """The directories that change places, the state last: as long as it is the old one, so is what a run sees."""
-        tables = [sink.directory for sink in self.pipeline.sinks if isinstance(sink, ParquetSink | DeltaSink)]
-        return [*tables, self.pipeline.state_directory]
+        tables = (sink.directory for sink in self.pipeline.sinks if isinstance(sink, ParquetSink | DeltaSink))
+        return [*(directory for directory in tables if directory is not None), self.pipeline.state_directory]
 
     def _places(self) -> list[Path]:
         """The same, and those of Iceberg's tables."""
@@ -360,9 +364,27 @@ def _staged(pipeline: Pipeline) -> Pipeline:
     )
 
 
+def _is_replaced_by_a_commit(sink: Sink) -> bool:
+    return isinstance(sink, IcebergSink) or (isinstance(sink, DeltaSink) and sink.url != "")
+
+
+def _table_of(sink: Sink) -> DeltaTable | IcebergTable:
+    if isinstance(sink, IcebergSink):
+        return IcebergTable(sink)
+    if isinstance(sink, DeltaSink):
+        return DeltaTable(sink)
+    raise TypeError(f"{sink.target} is not replaced by a commit")
+
+
+def _partition_by(sink: Sink) -> tuple[str, ...]:
+    return sink.rows.partition_by if isinstance(sink, LakeSink) else ()
+
+
 def _staged_sink(sink: Sink) -> Sink:
     if isinstance(sink, TopicSink | JdbcSink):
         return sink
+    if isinstance(sink, LakeSink) and sink.url:
+        return replace(sink, url=sink.url + STAGED)
     if isinstance(sink, IcebergSink) and sink.directory is None:
         return replace(sink, table=sink.table + _STAGED_TABLE)
     if sink.directory is None:

@@ -22,6 +22,7 @@ from barnabas.pipelines.cases import BATCHES_MAX, COUNTS, Case, GivenRecord, rec
 from barnabas.pipelines.dead_letters import letters_of
 from barnabas.pipelines.definition import (
     KeyedSink,
+    LakeSink,
     OnError,
     ParquetSink,
     Pipeline,
@@ -147,16 +148,19 @@ def _ran(session: SparkSession, pipeline: Pipeline, case: Case, directory: Path,
 
 def _moved(pipeline: Pipeline, directory: Path, views: Sequence[str]) -> Pipeline:
     """The pipeline with its tables and its state below `directory`, and a topic for each view that has no sink."""
-    sinks: list[Sink] = [
-        replace(sink, directory=directory / "tables" / str(number)) if isinstance(sink, TableSink) else sink
-        for number, sink in enumerate(pipeline.sinks)
-    ]
+    sinks = [_moved_sink(sink, directory / "tables" / str(number)) for number, sink in enumerate(pipeline.sinks)]
     written = {sink.from_view for sink in sinks}
     for view in dict.fromkeys(view for view in views if view not in written):
         definition = pipeline.step(view) or pipeline.source(view)
         line = definition.line if definition is not None else pipeline.line
         sinks.append(TopicSink(topic=view, from_view=view, line=line, from_line=line))
     return replace(pipeline, sinks=tuple(sinks), state_directory=directory / "state")
+
+
+def _moved_sink(sink: Sink, directory: Path) -> Sink:
+    if isinstance(sink, LakeSink):
+        return replace(sink, directory=directory, url="")
+    return replace(sink, directory=directory) if isinstance(sink, TableSink) else sink
 
 
 class _CaseRun:

@@ -371,9 +371,12 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class DeltaSink:
-    """Rows of `from_view` in a Delta Lake table at `directory`: each row, or with `key` one row for each key."""
+    """Rows of `from_view` in a Delta Lake table: each row, or with `key` one row for each key.
 
-    directory: Path
+    The table is at `directory`, or at `url` (`table_urls`).
+    """
+
+    directory: Path | None
     from_view: str
     line: int
     from_line: int
@@ -381,19 +384,20 @@ class DeltaSink:
     key_line: int = 0
     rows: KeyedRows = KeyedRows()
     compact: Compact | None = None
+    url: str = ""
 
     @property
     def target(self) -> str:
         """What people call it."""
-        return f"delta {self.directory}"
+        return f"delta {self.directory or self.url}"
 
 
 @dataclass(frozen=True, slots=True)
 class IcebergSink:
     """Rows of `from_view` in an Iceberg table: each row, or with `key` one row for each key.
 
-    The table is at `directory`, or the one that `table` names, `catalog.namespace.name`, of a catalog that the
-    pipeline's `spark` settings have.
+    The table is at `directory`, at `url` (`table_urls`), or the one that `table` names, `catalog.namespace.name`, of a
+    catalog that the pipeline's `spark` settings have.
     """
 
     directory: Path | None
@@ -405,11 +409,12 @@ class IcebergSink:
     key_line: int = 0
     rows: KeyedRows = KeyedRows()
     compact: Compact | None = None
+    url: str = ""
 
     @property
     def target(self) -> str:
         """What people call it."""
-        return f"iceberg {self.directory or self.table}"
+        return f"iceberg {self.directory or self.url or self.table}"
 
 
 @dataclass(frozen=True, slots=True)

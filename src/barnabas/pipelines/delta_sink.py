@@ -18,8 +18,8 @@ from barnabas.pipelines.compaction import (
     small_bytes_of,
 )
 from barnabas.pipelines.definition import GROUP_PREFIX, DeltaSink
-from barnabas.pipelines.lake_marks import TableMarks
-from barnabas.pipelines.spark_internals import delta_files, delta_transactions, is_delta_table
+from barnabas.pipelines.lake_marks import RUN, WRITER, TableMarks
+from barnabas.pipelines.spark_internals import delta_files, delta_snapshot, is_delta_table
 from barnabas.pipelines.state_directory import spark_path
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ DELTA_SETTINGS: Final[Mapping[str, str]] = {
 
 _COMMITS: Final = f"{'[0-9]' * 20}.json"
 _COMMITS_MAX: Final = 1_000
+_COMMITS_FIRST: Final = 20
 _WRITER: Final = "spark.databricks.delta.write.txnAppId"
 _BATCH: Final = "spark.databricks.delta.write.txnVersion"
 _TOLD: Final = "spark.databricks.delta.commitInfo.userMetadata"
@@ -46,15 +47,15 @@ _NOT_IN_NAMES: Final = frozenset(" ,;{}()\n\t=")
 
 
 class DeltaTable:
-    """A table in a directory."""
+    """A table in a directory, or at a URL."""
 
     title = "Delta"
     provider = "delta"
     log_directory = "_delta_log"
 
     def __init__(self, sink: DeltaSink) -> None:
-        self._path = spark_path(sink.directory)
-        self._log = sink.directory / self.log_directory
+        self._directory = sink.directory
+        self._path = sink.url if sink.directory is None else spark_path(sink.directory)
 
     @property
     def name(self) -> str:
@@ -70,17 +71,32 @@ class DeltaTable:
         return is_delta_table(session, self._path)
 
     def marks(self, session: SparkSession) -> TableMarks:
-        """The transaction ids of pipelines; those of others who write the table are theirs."""
-        table_id, transactions = delta_transactions(session, self._path)
-        ours = {name: version for name, version in transactions.items() if name.startswith(GROUP_PREFIX)}
-        return TableMarks(table_id, ours)
+        """The transaction ids of pipelines; those of others who write the table are theirs. Ids stay for ever: of a
+        table that says whose it is, those of who had it before are none.
+        """
+        found = delta_snapshot(session, self._path)
+        owner = found.properties.get(WRITER, "")
+        ours = {
+            name: version
+            for name, version in found.transactions.items()
+            if (name == owner if owner else name.startswith(GROUP_PREFIX))
+        }
+        return TableMarks(found.table_id, ours, owner=owner, run=found.properties.get(RUN, ""))
 
     def take(self, session: SparkSession, writer: str, run: str) -> None:
-        """Transaction ids stay, whatever is cleaned up; and a directory has a lock."""
+        """Properties of a table that has no lock. Delta refuses what another run commits at that moment: its metadata
+        are others by then. A directory has a lock, and transaction ids say whose it is, unless it has them already.
+        """
+        before = delta_snapshot(session, self._path).properties
+        wanted = {WRITER: writer, RUN: run}
+        self._set(session, {name: wanted[name] for name in wanted if self._directory is None or name in before})
 
-    def told(self, session: SparkSession, writer: str, batch_id: int) -> str:  # noqa: ARG002
+    def told(self, session: SparkSession, writer: str, batch_id: int) -> str:
         """The metadata of the commit, by the newest commits of the log, each of which is a file."""
-        for path in sorted(self._log.glob(_COMMITS), reverse=True)[:_COMMITS_MAX]:
+        if self._directory is None:
+            return self._told_by_history(session, writer, batch_id)
+        log = self._directory / self.log_directory
+        for path in sorted(log.glob(_COMMITS), reverse=True)[:_COMMITS_MAX]:
             told = _told_in(path)
             if told.get("writer") == writer and told.get("batch") == batch_id:
                 return json.dumps(told)
@@ -90,6 +106,20 @@ class DeltaTable:
         """Adds rows in one commit."""
         options = {"txnAppId": writer, "txnVersion": str(batch_id), "userMetadata": told}
         rows.write.format("delta").mode("append").options(**options).save(self._path)
+
+    def replace(self, rows: DataFrame, partition_by: Sequence[str], writer: str, batch_id: int, told: str) -> None:
+        """Has the rows be all that the table has, with their columns, in one commit; what was before is a version.
+
+        Then, and again where it was cut short, the table says whose it is: until it does it is the former writer's.
+        """
+        options = {"txnAppId": writer, "txnVersion": str(batch_id), "userMetadata": told, "overwriteSchema": "true"}
+        writing = rows.write.format("delta").mode("overwrite").options(**options)
+        (writing.partitionBy(*partition_by) if partition_by else writing).save(self._path)
+        self._set(rows.sparkSession, {WRITER: writer})
+
+    def version(self, session: SparkSession) -> str:
+        """The newest version, as people name it."""
+        return f"version {delta_snapshot(session, self._path).version}"
 
     def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
         """MERGE has no options: it reads settings of the session, which is the query's own."""
@@ -112,14 +142,38 @@ class DeltaTable:
             metrics = session.sql(f"OPTIMIZE {self.name}").collect()[0]["metrics"]
         return Compacted(int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"]))
 
+    def _set(self, session: SparkSession, wanted: Mapping[str, str]) -> None:
+        """Sets properties that are others."""
+        before = delta_snapshot(session, self._path).properties
+        if any(before.get(name) != value for name, value in wanted.items()):
+            pairs = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+            session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({pairs})")
+
+    def _told_by_history(self, session: SparkSession, writer: str, batch_id: int) -> str:
+        """Where commits are no files of ours Delta reads them: a few, and more where it is in none of these."""
+        for count in (_COMMITS_FIRST, _COMMITS_MAX):
+            history = session.sql(f"DESCRIBE HISTORY {self.name} LIMIT {count}")
+            for row in history.where("userMetadata IS NOT NULL").select("version", "userMetadata").collect():
+                told = _told_of(row["userMetadata"])
+                if told.get("writer") == writer and told.get("batch") == batch_id:
+                    return json.dumps(told)
+        return ""
+
 
 def _told_in(commit: Path) -> dict[str, Any]:
     """What a pipeline has told with a commit: the file has an action in each line. Empty where it tells nothing."""
     with contextlib.suppress(OSError, ValueError, AttributeError), commit.open(encoding="utf-8") as actions:
         for line in actions:
             if line.startswith('{"commitInfo"'):
-                told = json.loads(json.loads(line)["commitInfo"].get("userMetadata", "{}"))
-                return told if isinstance(told, dict) else {}
+                return _told_of(json.loads(line)["commitInfo"].get("userMetadata", "{}"))
+    return {}
+
+
+def _told_of(metadata: str) -> dict[str, Any]:
+    """Empty for what others tell."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(metadata)
+        return told if isinstance(told, dict) else {}
     return {}
 
 

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
+from barnabas.pipelines.table_urls import UrlError, file_path, scheme_of, table_url
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
 TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 Choice = TypeVar("Choice", bound=enum.Enum)
 
-_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_ONLY_HERE: Final = {
+    "state": "a run keeps its lock there, and has what it notes on the disk before it goes on",
+    "parquet": "a batch takes its place by a rename, all at once. Delta and Iceberg tables may be at URLs",
+}
+"""Why what a key names is a directory, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +58,31 @@ def choice_of(section: Section, key: str, choices: type[Choice]) -> Choice:
 
 
 def directory_of(section: Section, path: Path, key: str, text: Text) -> Path:
-    """A directory of this machine, relative to the pipeline's file. Raises PipelineError for one that is elsewhere."""
+    """A path of this machine, relative to the pipeline's file, or as `file:///path`. Raises PipelineError for one that
+    is elsewhere.
+    """
     value = text.value.strip()
-    if _SCHEME.match(value):
-        message = f'{key} "{value}" must be a directory of this machine: other storage is not supported yet'
-        raise section.error(message, text.line)
+    try:
+        found = file_path(value)
+    except UrlError as error:
+        raise section.error(f"{key} {error}", text.line) from None
+    if found is None and scheme_of(value) is not None:
+        why = f": {_ONLY_HERE[key]}" if key in _ONLY_HERE else ""
+        shown = value if "@" not in value else f"{scheme_of(value)}:..."
+        raise section.error(f'{key} "{shown}" must be a path of this machine, or of a mount{why}', text.line)
     if "\0" in value or len(value) > 4_096:
         raise section.error(f"{key} is not a usable path", text.line)
-    return (beside(path) / value).resolve()
+    return (beside(path) / (value if found is None else found)).resolve()
+
+
+def place_of(section: Section, path: Path, key: str, text: Text) -> tuple[Path | None, str]:
+    """Where a table is: its directory, as `directory_of` has it, or its URL (`table_urls`). Raises PipelineError."""
+    if scheme_of(text.value) in {None, "file"}:
+        return directory_of(section, path, key, text), ""
+    try:
+        return None, table_url(text.value)
+    except UrlError as error:
+        raise section.error(f"{key} {error}", text.line) from None
 
 
 def beside(path: Path) -> Path:

@@ -15,8 +15,8 @@ from barnabas.pipelines.definition import Pipeline, PipelineError
 
 SECRET_BYTES_MAX: Final = 256 * 1024
 _SECRET_NAME: Final = re.compile(
-    r"(?i)(password|passphrase|secret|token|credential|jaas|(secret|secret.access|account|private|keystore)[._-]?key)$"
-    r"|[.]account[.]key[.]|[.]sas[.]"
+    r"(?i)(password|passphrase|secret|token|credential|jaas|(secret|secret.access|account|private|keystore|encryption)[._-]?key)$"
+    r"|[.]account[.]key[.]|[.]sas[.]|[.]client[.]secret[.]"
 )
 _SECRET_IN_ADDRESS: Final = re.compile(
     r"(?i)[?&;](password|pwd|secret|token)=(?!\$\{)[^&;]|//[^/?@:]*:(?!\$\{)[^/?@]+@|:thin:[^/@]+/(?!\$\{)[^@]+@"
@@ -75,6 +75,13 @@ def hidden(said: str, given: str, path: Path, line: int) -> str:
     for match in _REFERENCE.finditer(given):
         secret = resolved(match.group(), path, line)
         said = said.replace(secret, "***") if secret else said
+    return said
+
+
+def without_secrets(said: str, pipeline: Pipeline) -> str:
+    """What Spark, or a store, said, with *** in place of what references in the file's settings stand for."""
+    for _, value in pipeline.spark:
+        said = hidden(said, value, pipeline.path, pipeline.line)
     return said
 
 

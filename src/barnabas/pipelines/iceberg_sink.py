@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.pipelines.compaction import (
@@ -17,10 +16,11 @@ from barnabas.pipelines.compaction import (
     small_bytes_of,
 )
 from barnabas.pipelines.definition import GROUP_PREFIX, IcebergSink
-from barnabas.pipelines.lake_marks import TableMarks
-from barnabas.pipelines.spark_internals import iceberg_commit_properties, iceberg_history
+from barnabas.pipelines.lake_marks import RUN, WRITER, TableMarks
+from barnabas.pipelines.spark_internals import iceberg_commit_properties, iceberg_history, iceberg_snapshot
 from barnabas.pipelines.spark_schema import quoted_name
 from barnabas.pipelines.state_directory import spark_path
+from barnabas.pipelines.table_urls import name_of, parent_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,30 +30,35 @@ _CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
 
 
 def iceberg_settings(sink: IcebergSink) -> dict[str, str]:
-    """What a session needs for a table: for one that is a directory a catalog whose tables are where that is. A catalog
-    of the user's is in the pipeline's own settings.
+    """What a session needs for a table: for one in a directory, or at a URL, a catalog whose tables are where that is.
+    A catalog of the user's is in the pipeline's own settings.
     """
     found = {"spark.sql.extensions": _EXTENSIONS}
-    if sink.directory is None:
+    warehouse, _ = _place_of(sink)
+    if not warehouse:
         return found
-    name = f"spark.sql.catalog.{_catalog_of(sink.directory)}"
-    warehouse = spark_path(sink.directory.parent)
+    name = f"spark.sql.catalog.{_catalog_of(warehouse)}"
     return {**found, name: _CATALOG, f"{name}.type": "hadoop", f"{name}.warehouse": warehouse}
 
 
-def _catalog_of(directory: Path) -> str:
-    return f"barnabas_{hashlib.sha256(str(directory.parent).encode()).hexdigest()[:8]}"
+def _place_of(sink: IcebergSink) -> tuple[str, str]:
+    """Where the table is, as Spark takes it, and its name there; empty for one of a catalog."""
+    if sink.directory is not None:
+        return spark_path(sink.directory.parent), sink.directory.name
+    return (parent_of(sink.url), name_of(sink.url)) if sink.url else ("", "")
+
+
+def _catalog_of(warehouse: str) -> str:
+    return f"barnabas_{hashlib.sha256(warehouse.encode()).hexdigest()[:8]}"
 
 
 _COMMITS_MAX: Final = 100
-WRITER: Final = "barnabas.writer"
 BATCH: Final = "barnabas.batch"
-RUN: Final = "barnabas.run"
 TOLD: Final = "barnabas.told"
 
 
 class IcebergTable:
-    """A table in a directory, or of a catalog."""
+    """A table in a directory, at a URL, or of a catalog."""
 
     title = "Iceberg"
     provider = "iceberg"
@@ -61,8 +66,9 @@ class IcebergTable:
 
     def __init__(self, sink: IcebergSink) -> None:
         self._has_lock = sink.directory is not None
-        if sink.directory is not None:
-            self.name = f"{_catalog_of(sink.directory)}.{quoted_name(sink.directory.name)}"
+        warehouse, name = _place_of(sink)
+        if warehouse:
+            self.name = f"{_catalog_of(warehouse)}.{quoted_name(name)}"
         else:
             self.name = ".".join(quoted_name(part) for part in sink.table.split("."))
 
@@ -95,8 +101,8 @@ class IcebergTable:
         """Properties of the table: whose it is, which outlasts its snapshots; and of a table that is no directory, and
         so has no lock, which run has it.
         """
-        wanted = {WRITER: writer, **({} if self._has_lock else {RUN: run})}
         before = iceberg_history(session, self.name, WRITER, 1).properties
+        wanted = {WRITER: writer, **({RUN: run} if not self._has_lock or RUN in before else {})}
         if any(before.get(name) != value for name, value in wanted.items()):
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
             session.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ({pairs})")
@@ -125,6 +131,11 @@ class IcebergTable:
         for name, value in _summary(writer, batch_id, told).items():
             writing = writing.option(f"snapshot-property.{name}", value)
         writing.createOrReplace()
+
+    def version(self, session: SparkSession) -> str:
+        """The newest snapshot, as people name it; empty before the first."""
+        snapshot = iceberg_snapshot(session, self.name)
+        return "" if snapshot is None else f"snapshot {snapshot}"
 
     def merging(self, session: SparkSession, writer: str, batch_id: int, told: str) -> AbstractContextManager[None]:
         """MERGE has no options: Iceberg has properties of the commits of a thread."""

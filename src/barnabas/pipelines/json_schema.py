@@ -242,8 +242,8 @@ def _sink() -> Schema:
     keys = {
         "topic": _text("The topic that is written.", file_parts.TOPIC_NAME),
         "parquet": _text("The directory of the table, relative to this file."),
-        "delta": _text("The directory of the Delta Lake table, relative to this file."),
-        "iceberg": _text("The directory of the Iceberg table, relative to this file, or catalog.namespace.table."),
+        "delta": _text("The directory of the Delta Lake table, relative to this file, or a URL: s3a://bucket/delays."),
+        "iceberg": _text("The directory of the Iceberg table, or a URL, or catalog.namespace.table."),
         "format": _choice("How values are written: json, avro or protobuf.", SourceFormat),
         "schema_file": _text("Of Avro and Protobuf: the schema of what is written, relative to this file."),
         "message": _text("Of Protobuf: the full name of the message."),

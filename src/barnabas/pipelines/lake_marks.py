@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from barnabas.pipelines.definition import GROUP_PREFIX
 from barnabas.pipelines.parquet_table import TableError
 from barnabas.pipelines.state_directory import BatchesDone
+
+WRITER: Final = "barnabas.writer"
+"""The property of a table, and of a snapshot, that says whose it is."""
+RUN: Final = "barnabas.run"
+"""The property of a table that no lock keeps: the run that took it last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from barnabas.pipelines.compaction import Compacted, CompactionFailedError, Tabl
 from barnabas.pipelines.compaction_attempts import AttemptsNote
 from barnabas.pipelines.definition import LakeSink, Pipeline, PipelineError
 from barnabas.pipelines.durable_files import sync_directory, sync_new_files, write_json
+from barnabas.pipelines.file_secrets import without_secrets
 from barnabas.pipelines.lake_marks import TableMarks, TableNote, refuse_other_records, settle, writer_name
 from barnabas.pipelines.lake_rows import newest_of_keys, refuse_missing_columns, table_columns
 from barnabas.pipelines.parquet_table import TableError
@@ -27,8 +28,11 @@ from barnabas.pipelines.spark_internals import columns_parquet_refuses
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.spark_schema import ddl_of, quoted_name
 from barnabas.pipelines.state_directory import BatchesDone, StateDirectory
+from barnabas.pipelines.store_check import refuse_other_files, refuse_unknown_stores
 
 if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
 _CLOCK_SLACK_NS: Final = 2_000_000_000
@@ -163,16 +167,19 @@ class LakeWriter(SinkWriter):
 
     def recover(self, frame: DataFrame, state: StateDirectory, state_id: str) -> None:
         """Makes the table, or its new columns, and finds out which batches it has."""
+        from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
         session, done = frame.sparkSession, state.batches_done(self._sink.from_view)
         self._state = state
         self._writer = writer_name(self._pipeline.name, state_id, state.name_of(self._sink.from_view))
         note = self._read_note()
+        refuse_unknown_stores(session, self._pipeline, (self._sink,))
         try:
             if not self._table.exists(session):
                 if done.finished >= 0 or (note is not None and note.next_batch > 0):
                     raise self._gone()
+                refuse_other_files(session, self._pipeline, self._sink)
                 session.sql(self._creation(frame))
                 # If there is one it is of a table without a batch that somebody has removed.
                 note = None
@@ -183,8 +190,9 @@ class LakeWriter(SinkWriter):
             self._next = self._settled(note, marks, done)
             self._refuse_copy(session, marks, state)
             self._fit(session, frame)
-        except PySparkException as error:
-            message = f"the {self._table.title} table {self.place} cannot be used: {spark_message(error)}"
+        except (PySparkException, Py4JJavaError) as error:
+            said = without_secrets(_reason(error), self._pipeline)
+            message = f"the {self._table.title} table {self.place} cannot be used: {said}"
             raise self._pipeline.error(message, self._sink.line) from error
         self._sync_since_note()
         # Of a table that has lost its history the batch that it once named is still the last that was seen.
@@ -250,7 +258,7 @@ class LakeWriter(SinkWriter):
             done = self.compact(self._session, wanted.target_bytes)
         except (PySparkException, CompactionFailedError) as error:
             note.end()
-            return f"{not_done}: {spark_message(error) if isinstance(error, PySparkException) else error}"
+            return f"{not_done}: {_reason(error) if isinstance(error, PySparkException) else error}"
         note.end()
         return f"{self.place}: {done.removed:,} files became {done.added:,}" if done.removed else ""
 
@@ -262,7 +270,7 @@ class LakeWriter(SinkWriter):
         try:
             return self._table.compact(session, target_bytes)
         except Py4JJavaError as error:
-            raise CompactionFailedError(" ".join(str(error.java_exception).split())[:_REASON_CHARACTERS_MAX]) from error
+            raise CompactionFailedError(_reason(error)) from error
         finally:
             if self._sink.directory is not None:
                 sync_new_files(self._sink.directory, began_ns)
@@ -447,6 +455,15 @@ class LakeWriter(SinkWriter):
             "mark": max(marks.batches.get(self._writer, -1), mark_min),
         }
         write_json(path, content)
+
+
+def _reason(error: PySparkException | Py4JJavaError) -> str:
+    """What Spark, or Java, says, in one line."""
+    from py4j.protocol import Py4JJavaError
+
+    if isinstance(error, Py4JJavaError):
+        return " ".join(str(error.java_exception).split())[:_REASON_CHARACTERS_MAX]
+    return spark_message(error)
 
 
 def note_path(state: StateDirectory, target: str) -> Path:

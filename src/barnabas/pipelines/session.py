@@ -39,7 +39,8 @@ _POLLING_DELAY_MS = 100
 _GATEWAY_VARIABLES = (SUBMITTED_VARIABLE, "PYSPARK_GATEWAY_SECRET")
 _STOP_TIMEOUT_SECONDS = 10
 HIDDEN_NAMES = (
-    "(?i)secret|password|passphrase|token|access[.]?key|credential|jaas|(keystore|account|private)[.]?key|[.]sas[.]"
+    "(?i)secret|password|passphrase|token|access[.]?key|credential|jaas|(keystore|account|private|encryption)[.]?key"
+    "|[.]sas[.]"
 )
 """Which settings and options Spark shows without their values, in logs, events and on its pages."""
 EXECUTOR_OPTIONS = (*AVRO_OPTIONS, "-Dfile.encoding=UTF-8", "-Duser.timezone=UTC")

@@ -15,16 +15,19 @@ from barnabas.pipelines.definition import (
     IcebergSink,
     JdbcSink,
     KeyedRows,
+    LakeSink,
     OnError,
     ParquetSink,
     Pipeline,
     PipelineError,
     Sink,
+    TableSink,
     TopicSink,
 )
-from barnabas.pipelines.file_parts import View, choice_of, directory_of, refuse_unknown_column, topic_of
+from barnabas.pipelines.file_parts import View, choice_of, directory_of, place_of, refuse_unknown_column, topic_of
 from barnabas.pipelines.file_secrets import has_reference, stands_open
 from barnabas.pipelines.source_reading import formatted_sink
+from barnabas.pipelines.table_urls import overlap
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
 SINKS_MAX: Final = 20
@@ -41,7 +44,7 @@ CONNECTIONS_MAX: Final = 64
 CATALOG_PREFIX: Final = "spark.sql.catalog."
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_]\w{0,99}(?:\.[A-Za-z_]\w{0,99}){1,5}")
-"""How a table of a catalog is named; everything else is a directory."""
+"""How a table of a catalog is named; everything else is a directory or a URL."""
 
 DATABASE_TABLE: Final = re.compile(r"[A-Za-z_]\w{0,59}(?:\.[A-Za-z_]\w{0,59}){0,2}")
 """How a table of a database is named: as it stands, without quotes."""
@@ -96,14 +99,14 @@ def _sink(
         return _jdbc_sink(section, text, view.name, from_line, key, rows)
     compact = _compact(section) if "compact" in section else None
     if kind == "delta":
-        directory = directory_of(section, path, kind, text)
-        return DeltaSink(directory, view.name, text.line, from_line, key, key_line, rows, compact)
+        place, url = place_of(section, path, kind, text)
+        return DeltaSink(place, view.name, text.line, from_line, key, key_line, rows, compact, url)
     table = text.value.strip()
     if TABLE_NAME.fullmatch(table):
         _refuse_unknown_catalog(section, text, table, spark)
         return IcebergSink(None, table, view.name, text.line, from_line, key, key_line, rows, compact)
-    directory = directory_of(section, path, kind, text)
-    return IcebergSink(directory, "", view.name, text.line, from_line, key, key_line, rows, compact)
+    place, url = place_of(section, path, kind, text)
+    return IcebergSink(place, "", view.name, text.line, from_line, key, key_line, rows, compact, url)
 
 
 def _view(section: Section, views: Mapping[str, View]) -> tuple[View, int]:
@@ -250,10 +253,6 @@ def refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
         line = sources[pipeline.letters_topic].topic_line
         raise pipeline.error(f"{message}: give it another name, or set `on_error: skip` at each source", line)
     topics: dict[str, int] = {} if letters is None else {pipeline.letters_topic: letters.line}
-    tables: dict[str, int] = {}
-    directories: dict[Path, tuple[str, int]] = {
-        pipeline.state_directory: ("the state directory", pipeline.state_line),
-    }
     for sink in pipeline.sinks:
         if isinstance(sink, TopicSink):
             if sink.topic in sources:
@@ -264,15 +263,32 @@ def refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
                 message = f'the topic "{sink.topic}" is already written in line {topics[sink.topic]}: write to another'
                 raise pipeline.error(message, sink.line)
             topics[sink.topic] = sink.line
+    _refuse_tables_in_the_way(pipeline)
+
+
+def _refuse_tables_in_the_way(pipeline: Pipeline) -> None:
+    tables: dict[str, int] = {}
+    urls: dict[str, int] = {}
+    directories: dict[Path, tuple[str, int]] = {
+        pipeline.state_directory: ("the state directory", pipeline.state_line),
+    }
+    for sink in pipeline.sinks:
+        if isinstance(sink, TopicSink):
             continue
-        if isinstance(sink, JdbcSink) or sink.directory is None:
+        if isinstance(sink, LakeSink) and sink.url:
+            for url, line in urls.items():
+                if overlap(url, sink.url):
+                    message = f"{sink.url} and the table of line {line} ({url}) overlap: keep them apart"
+                    raise pipeline.error(message, sink.line)
+            urls[sink.url] = sink.line
+        elif isinstance(sink, TableSink) and sink.directory is not None:
+            for directory, (what, line) in directories.items():
+                if directory.is_relative_to(sink.directory) or sink.directory.is_relative_to(directory):
+                    message = f"{sink.directory} and {what} (line {line}, {directory}) overlap: keep them apart"
+                    raise pipeline.error(message, sink.line)
+            directories[sink.directory] = (f"the {_TITLES[type(sink)]} table", sink.line)
+        elif isinstance(sink, IcebergSink | JdbcSink):
             if sink.table.lower() in tables:
                 message = f"the table {sink.table} is already written in line {tables[sink.table.lower()]}"
                 raise pipeline.error(f"{message}: write to another", sink.line)
             tables[sink.table.lower()] = sink.line
-            continue
-        for directory, (what, line) in directories.items():
-            if directory.is_relative_to(sink.directory) or sink.directory.is_relative_to(directory):
-                message = f"{sink.directory} and {what} (line {line}, {directory}) overlap: keep them apart"
-                raise pipeline.error(message, sink.line)
-        directories[sink.directory] = (f"the {_TITLES[type(sink)]} table", sink.line)

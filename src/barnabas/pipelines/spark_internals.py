@@ -99,17 +99,62 @@ def is_delta_table(session: SparkSession, path: str) -> bool:
     return bool(jvm.io.delta.tables.DeltaTable.isDeltaTable(session._jsparkSession, path))  # noqa: SLF001
 
 
-def delta_transactions(session: SparkSession, path: str) -> tuple[str, dict[str, int]]:
-    """The id of the Delta table at a path, and the last version of each transaction id that it knows, as of now."""
+@dataclass(frozen=True, slots=True)
+class DeltaSnapshot:
+    """What a Delta table says of itself; `transactions` have the last version of each transaction id."""
+
+    table_id: str
+    version: int
+    properties: Mapping[str, str]
+    transactions: Mapping[str, int]
+
+
+def delta_snapshot(session: SparkSession, path: str) -> DeltaSnapshot:
+    """The Delta table at a path, as of now."""
     jvm = session._jvm  # noqa: SLF001
     log_class = jvm.org.apache.spark.sql.delta.DeltaLog
     snapshot = log_class.forTableWithSnapshot(session._jsparkSession, path)._2()  # noqa: SLF001
-    found: dict[str, int] = {}
-    pairs = snapshot.transactions().iterator()
+    metadata = snapshot.metadata()
+    properties = {str(name): str(value) for name, value in _pairs(metadata.configuration())}
+    transactions = {str(name): int(version) for name, version in _pairs(snapshot.transactions())}
+    return DeltaSnapshot(str(metadata.id()), int(snapshot.version()), properties, transactions)
+
+
+def _pairs(found: Any) -> Iterator[tuple[Any, Any]]:
+    """Of a map of Scala's."""
+    pairs = found.iterator()
     while pairs.hasNext():
         pair = pairs.next()
-        found[str(pair._1())] = int(pair._2())  # noqa: SLF001  # Scala's names
-    return str(snapshot.metadata().id()), found
+        yield pair._1(), pair._2()  # noqa: SLF001  # Scala's names
+
+
+def why_no_file_system(session: SparkSession, scheme: str) -> str | None:
+    """Why Spark has no file system for URLs of a scheme, in words of Java; None where it has one. Asks nobody else."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        settings = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+        session._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, settings)  # noqa: SLF001
+    except Py4JJavaError as error:
+        return " ".join(str(error.java_exception).split())
+    return None
+
+
+def names_at(session: SparkSession, url: str, count: int) -> list[str]:
+    """Up to so many names in a directory of a file system of Hadoop's; none where there is no directory."""
+    path = session._jvm.org.apache.hadoop.fs.Path(url)  # noqa: SLF001
+    files = path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+    found: list[str] = []
+    if files.exists(path):
+        entries = files.listStatusIterator(path)
+        while len(found) < count and entries.hasNext():
+            found.append(str(entries.next().getPath().getName()))
+    return found
+
+
+def hadoop_version(session: SparkSession) -> str:
+    """Of the Hadoop that Spark has."""
+    return str(session._jvm.org.apache.hadoop.util.VersionInfo.getVersion())  # noqa: SLF001
 
 
 def delta_files(session: SparkSession, path: str) -> DataFrame:

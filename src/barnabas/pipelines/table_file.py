@@ -20,12 +20,14 @@ from barnabas.pipelines.definition import (
     LakeSink,
     Pipeline,
     PipelineError,
+    Sink,
     Source,
     SourceFormat,
     TableSink,
     Tombstones,
 )
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
+from barnabas.pipelines.table_urls import modules_for, scheme_of
 
 SUFFIX: Final = ".table.yaml"
 VIEW: Final = "records"
@@ -82,6 +84,7 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
     lines = [
         "# Keeps a table in step with a topic. Written by `barnabas pipeline table`; a pipeline like any other.",
         f"name: {_quoted(name)}",
+        *_jars(plan.table),
         "sources:",
         f"  {VIEW}:",
         *(f"    {key}: {value if key in _AS_THEY_ARE else _quoted(value)}" for key, value in source),
@@ -96,6 +99,17 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
     if plan.kind != "parquet":
         lines.append(f"    compact: {{every: {_COMPACT_EVERY}}}")
     return "\n".join(lines) + "\n"
+
+
+def _jars(table: str) -> list[str]:
+    """What Spark lacks for the file system of a URL, where that is known."""
+    modules = modules_for(scheme_of(table) or "")
+    return [f"jars: [{', '.join(modules)}]"] if modules else []
+
+
+def _elsewhere(sink: Sink) -> str:
+    """Where a table is that is in no directory."""
+    return getattr(sink, "url", "") or str(getattr(sink, "table", ""))
 
 
 _NO_OP: Final = (
@@ -183,7 +197,7 @@ def refuse_other_plan(plan: TablePlan, pipeline: Pipeline, schema: str | None = 
     is_one = len(pipeline.sources) == len(pipeline.sinks) == 1 and isinstance(sink, TableSink)
     directory = getattr(sink, "directory", None)
     beside = (pipeline.path.resolve().parent / plan.table).resolve()
-    is_there = directory == beside if directory is not None else getattr(sink, "table", "") == plan.table
+    is_there = directory == beside if directory is not None else _elsewhere(sink) == plan.table.rstrip("/")
     if not (is_one and is_same and is_there):
         raise PipelineError(
             f"{pipeline.path} is there already, and keeps another table or in another way ({sink.target}, key "

@@ -17,6 +17,8 @@ from barnabas.cli.pipeline import command
 from barnabas.pipelines.compaction import Compacted, CompactionFailedError, TableFiles
 from barnabas.pipelines.delta_sink import DeltaTable
 from barnabas.pipelines.parquet_table import MARKER
+from barnabas.pipelines.state_directory import StateDirectory
+from tests.unit.pipelines.pipeline_files import read_flights
 
 MEBIBYTE = 1 << 20
 
@@ -76,6 +78,21 @@ def test_a_table_that_is_being_written_is_left_alone(table: Path) -> None:
         assert done.exit_code == 1
         assert "is being written by another run" in done.stderr
         assert compact(table).exit_code == 0
+
+
+def test_tables_at_urls_are_compacted_by_their_pipeline_and_not_while_it_runs(table: Path, tmp_path: Path) -> None:
+    done = compact("s3a://bucket/lake/t")
+    assert done.exit_code == 1
+    assert "s3a://bucket/lake/t is compacted by the file of its pipeline" in done.stderr
+    assert compact(f"file://{table}").exit_code == 0
+    pipeline = read_flights(tmp_path, ("parquet: out/delays", "delta: s3a://bucket/lake/t"))
+    done = compact(pipeline.path)
+    assert (done.exit_code, "s3a://bucket/lake/t" in done.stdout, pipeline.state_directory.exists()) == (0, True, False)
+    with StateDirectory(pipeline.state_directory).locked(pipeline):
+        done = compact(pipeline.path, "--execute")
+    assert done.exit_code == 1
+    assert "pipeline delays is already running" in done.stderr
+    assert "s3a://bucket/lake/t: 4 files became 2" in compact(pipeline.path, "--execute").stderr
 
 
 def test_what_is_not_done_is_a_failure_and_says_that_no_row_is_lost(

@@ -60,6 +60,24 @@ def test_a_topic_becomes_a_table_with_the_schema_of_a_sample(ran: list[Path], tm
     assert (ran[0].read_text(), len(ran)) == (before, 2)
 
 
+def test_a_table_at_a_url_names_what_spark_lacks_for_it(ran: list[Path], tmp_path: Path) -> None:
+    for _ in range(2):
+        assert call("flights", "s3a://bucket/lake/flights/", "--kind", "iceberg").exit_code == 0
+    pipeline = read_pipeline(ran[0])
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, IcebergSink)
+    assert (sink.directory, sink.url, sink.table) == (None, "s3a://bucket/lake/flights", "")
+    (jar,) = pipeline.jars
+    assert jar.coordinates.startswith("org.apache.hadoop:hadoop-aws:3.")
+    result = call("flights", "s3a://bucket/lake/others", "--kind", "iceberg")
+    assert (result.exit_code, "flights.table.yaml is there already" in result.output) == (1, True)
+    # A file: URL is a path.
+    assert call("others", f"file://{tmp_path}/o").exit_code == 0
+    (sink,) = read_pipeline(ran[-1]).sinks
+    assert isinstance(sink, DeltaSink)
+    assert (sink.directory, read_pipeline(ran[-1]).jars) == (tmp_path / "o", ())
+
+
 def test_a_compacted_topic_becomes_a_table_whose_rows_go_with_their_keys(ran: list[Path]) -> None:
     assert call("flights", "t", "--kind", "iceberg", "--key", "_key", "--partition-by", "carrier").exit_code == 0
     (source,), (sink,) = read_pipeline(ran[0]).sources, read_pipeline(ran[0]).sinks
@@ -119,7 +137,10 @@ def test_keys_have_a_format_of_their_own(ran: list[Path], tmp_path: Path) -> Non
         (["flights", "t", "--key", "idd"], 'key "idd" is not a column of records; did you mean "id"'),
         (["flights", "t", "--schema-file", "none.avsc"], "none.avsc does not exist"),
         (["fl ights", "t"], '"fl ights" cannot be a topic'),
-        (["flights", "s3://bucket/t"], '"s3://bucket/t" must be a directory of this machine'),
+        (["flights", "s3://bucket"], '"s3://bucket" is neither a directory nor a URL of a table'),
+        (["flights", "s3a://a:b@bucket/t"], "has a URL with a login"),
+        (["flights", "file://host/t"], "is no path of this machine: write file:///path"),
+        (["flights", "hdfs:///t", "--kind", "parquet"], "Delta and Iceberg tables may be at URLs"),
         (["flights", "t", "--file", "none/x.yaml"], "the directory none does not exist: create it first"),
         (["flights", "a.b.c", "--kind", "iceberg"], "names the catalog a, which `spark` does not have"),
         (["flights", "t", "--kind", "parquet", "--partition-by", "id"], "partition_by is for Delta and Iceberg tables"),

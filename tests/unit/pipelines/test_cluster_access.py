@@ -225,6 +225,8 @@ def test_half_of_a_kerberos_login_is_told_when_it_is_read(tmp_path: Path, old: s
         ("spark.sql.catalog.lake.credential: 'alice:hush'", True),
         ("spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net: hush", True),
         ("spark.hadoop.fs.azure.sas.fixed.token.x: hush", True),
+        ("spark.hadoop.fs.azure.account.oauth2.client.secret.x.dfs.core.windows.net: hush", True),
+        ("spark.hadoop.fs.s3a.encryption.key: hush", True),
         ("spark.sql.catalog.lake.uri: 'jdbc:postgresql://host/base?user=a&password=hush'", True),
         ("spark.sql.catalog.lake.uri: 'https://alice:hush@host/'", True),
         ("spark.sql.catalog.lake.uri: 'jdbc:postgresql://host/base?user=a&password=${env:HUSH}'", False),

@@ -164,7 +164,7 @@ def test_a_table_has_one_run_at_a_time_whatever_its_state(pipeline: Pipeline, tm
     (tmp_path / "link").symlink_to(tmp_path)
     same = replace(sink, directory=tmp_path / "link" / "table")
     with LakeWriter(pipeline, sink, Table()).prepare(StateDirectory(pipeline.state_directory), "one"):
-        assert not sink.directory.exists()
+        assert not (tmp_path / "table").exists()
         again = LakeWriter(pipeline, same, Table()).prepare(copy, "one")
         with pytest.raises(PipelineError, match=r"yaml:33: \S+table is being written by another run"), again:
             pass
@@ -174,6 +174,25 @@ def test_a_table_has_one_run_at_a_time_whatever_its_state(pipeline: Pipeline, tm
     inside = LakeWriter(pipeline, replace(sink, directory=tmp_path / "file" / "table"), Table())
     with pytest.raises(PipelineError, match=r"the Delta directory \S+ cannot be used"), inside.prepare(copy, "one"):
         pass
+
+
+def test_a_table_at_a_url_needs_nothing_of_this_machine_but_the_state(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sink,) = pipeline.sinks
+    assert isinstance(sink, DeltaSink)
+    for name in ("refuse_unknown_stores", "refuse_other_files"):
+        monkeypatch.setattr(lake_sink, name, lambda *_: None)
+    monkeypatch.delattr(lake_sink, "sync_new_files")
+    table, state = Table(), StateDirectory(pipeline.state_directory)
+    writer, frame = LakeWriter(pipeline, replace(sink, directory=None, url="s3a://bucket/t"), table), Frame(table)
+    writer.check(state, "one")
+    with writer.prepare(state, "one"):
+        writer.recover(frame, state, "one")
+        begin(pipeline, 0)
+        assert writer.write(frame, 0) == NEW
+        writer.commit(0, {})
+    assert (writer.place, table.rows, [path.name for path in tmp_path.iterdir()]) == ("s3a://bucket/t", [0], ["state"])
 
 
 def test_a_table_of_another_state_is_refused_as_it_is(pipeline: Pipeline) -> None:

@@ -9,6 +9,8 @@ import pytest
 from barnabas.pipelines.definition import (
     Column,
     Delivery,
+    DeltaSink,
+    IcebergSink,
     OnError,
     ParquetSink,
     PipelineError,
@@ -48,6 +50,21 @@ def test_reads_a_whole_pipeline(tmp_path: Path) -> None:
     parquet = ParquetSink(tmp_path / "out" / "delays", "by_hour", line=28, from_line=29, key=key, key_line=30)
     assert pipeline.sinks == (topic, parquet)
     assert [(query.from_view, query.sinks) for query in pipeline.queries] == [("by_hour", (topic, parquet))]
+
+
+def test_tables_may_be_at_urls_and_file_urls_are_paths(tmp_path: Path) -> None:
+    _, delta = read_flights(tmp_path, ("parquet: out/delays", "delta: S3A://bucket/lake/delays/")).sinks
+    assert isinstance(delta, DeltaSink)
+    assert (delta.directory, delta.url) == (None, "s3a://bucket/lake/delays")
+    assert delta.target == "delta s3a://bucket/lake/delays"
+    _, iceberg = read_flights(tmp_path, ("parquet: out/delays", "iceberg: hdfs://nn:8020/delays")).sinks
+    assert isinstance(iceberg, IcebergSink)
+    assert (iceberg.directory, iceberg.table, iceberg.target) == (None, "", "iceberg hdfs://nn:8020/delays")
+    here = f"file://{tmp_path}/here"
+    pipeline = read_flights(
+        tmp_path, ("parquet: out/delays", f"delta: {here}/t"), ("sinks:", f"state: {here}/s\nsinks:")
+    )
+    assert pipeline.state_directory == tmp_path / "here" / "s"
 
 
 def test_a_topic_is_written_exactly_once_unless_its_sink_says_otherwise(tmp_path: Path) -> None:
