@@ -19,6 +19,7 @@ from pyarrow import dataset
 from barnabas.pipelines import backfill as backfilling
 from barnabas.pipelines.backfill import Backfill, refuse_half_replaced
 from barnabas.pipelines.definition import Pipeline, PipelineError
+from barnabas.pipelines.delta_sink import DeltaTable
 from barnabas.pipelines.iceberg_sink import IcebergTable
 from barnabas.pipelines.machine_check import check_directories
 from barnabas.pipelines.offset_ranges import OffsetRange, parse_bound, read_range
@@ -27,6 +28,7 @@ from barnabas.pipelines.runner import RunOptions, run_pipeline_in
 from barnabas.pipelines.sinks import settings_of
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import spark_path
+from tests.spark.pipeline_runs import HADOOP, mount
 from tests.support.supervised_cluster import supervised_cluster
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -81,6 +83,7 @@ def pipeline_of(
     sink: str,
     sql: str = "SELECT carrier, COUNT(*) AS flights FROM flights GROUP BY carrier",
     records: int = 1_000,
+    spark: str = "",
 ) -> Pipeline:
     path = directory / "flights.yaml"
     path.write_text(
@@ -92,7 +95,7 @@ steps:
   - {{name: counted, sql: "{sql}"}}
 sinks:
   - {{{sink}, from: counted, key: carrier}}
-"""
+{spark}"""
     )
     return read_pipeline(path)
 
@@ -101,7 +104,7 @@ def run(spark: Any, pipeline: Pipeline, brokers: str, offsets: OffsetRange | Non
     session = spark.newSession()
     for name, value in settings_of(pipeline).items():
         if name != EXTENSIONS:
-            session.conf.set(name, value)
+            session.conf.set(name.removeprefix(HADOOP), value)
     progress = Quiet()
     run_pipeline_in(session, pipeline, RunOptions(brokers, once=True, offsets=offsets, **options), progress)
     return progress
@@ -176,6 +179,31 @@ def test_a_changed_pipeline_is_computed_again_and_takes_the_place_of_the_old_one
     backfill.discard()
     assert {path.name for path in tmp_path.iterdir()} - {".out.barnabas.lock"} == {"flights.yaml", "out", ".barnabas"}
     assert [path.name for path in (tmp_path / ".barnabas").iterdir()] == ["flights"]
+
+
+def test_a_table_at_a_url_gets_the_new_content_by_one_commit(spark: Any, brokers: str, tmp_path: Path) -> None:
+    """Killed between the commit and the property that says whose it is, it goes on; the former version stays."""
+    settings = mount("backfilled", tmp_path / "store").replace("{{", "{").replace("}}", "}")
+    sink = "delta: viewfs://backfilled/tables/out"
+    run(spark, pipeline_of(tmp_path, sink, spark=settings), brokers)
+    table = tmp_path / "store" / "out"
+    assert rows_of(spark, "delta", table) == {"A": 30, "B": 30}
+    changed = "SELECT carrier, SUM(IF(id < 40, 1L, 0L)) AS flights, MAX(id) AS latest FROM flights GROUP BY carrier"
+    pipeline = pipeline_of(tmp_path, sink, changed, spark=settings)
+    backfill = Backfill(pipeline)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KilledError):
+        # The first call is of the run that computes.
+        patched.setattr(DeltaTable, "_set", killing(DeltaTable._set, iter(range(9)), 2))
+        compute(spark, backfill, brokers, begin=["earliest"], end=["flights:0=25", "flights:1=25"])
+    with pytest.raises(PipelineError, match="cut short while it took its place"):
+        refuse_half_replaced(pipeline)
+    compute(spark, Backfill(pipeline), brokers)
+    (kept, former) = Backfill(pipeline).take_place()
+    assert (kept.endswith("flights~before"), former) == (True, "version 2 of delta.`viewfs://backfilled/tables/out`")
+    run(spark, pipeline, brokers)
+    assert rows_of(spark, "delta", table) == {"A": 20, "B": 20}
+    assert [path.name for path in (tmp_path / "store").iterdir() if path.name != "out"] == ["out~backfill"]
+    assert f"nothing of {sink.partition(' ')[2]}~backfill: remove it where it is" in backfill.discard()
 
 
 def end_by_steps(backfill: Backfill) -> None:
