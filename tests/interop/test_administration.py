@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 
 import pytest
 
-from barnabas.config.describing import ConfigSource, Described, Synonym
+from barnabas.config.describing import Described, Synonym
+from barnabas.config.sources import ConfigSource
 from barnabas.coordination.client import Client
 from barnabas.coordination.paths import child_of
 from barnabas.coordination.session_settings import ClientSettings

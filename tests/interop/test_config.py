@@ -16,7 +16,6 @@ from barnabas.config.broker_config import (
 )
 from barnabas.config.describing import (
     BrokerLayers,
-    ConfigSource,
     Described,
     Synonym,
     check_dynamic_configs,
@@ -25,6 +24,7 @@ from barnabas.config.describing import (
 )
 from barnabas.config.key_table import broker_keys
 from barnabas.config.keys import UpdateMode
+from barnabas.config.sources import ConfigSource
 from barnabas.config.topic_config import TopicConfigError, check_topic_configs, describe_topic
 from barnabas.wire.codec import decode, encode
 from barnabas.wire.messages import (

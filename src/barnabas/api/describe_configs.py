@@ -18,8 +18,9 @@ from barnabas.api.config_resources import ConfigAccess, ResourceType, result_fie
 from barnabas.api.context import RequestContext
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.cluster.metadata_cache import MetadataCache
-from barnabas.config.describing import ConfigSource, Described, describe_broker, describe_cluster_default
+from barnabas.config.describing import Described, describe_broker, describe_cluster_default
 from barnabas.config.keys import ConfigError
+from barnabas.config.sources import ConfigSource
 from barnabas.config.topic_config import describe_topic
 from barnabas.controller.topic_assignment import check_topic_name
 from barnabas.coordination.errors import CoordinationError, NoNodeError

@@ -24,7 +24,7 @@ from barnabas.cli.config_resources import (
 )
 from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
 from barnabas.cli.output import Column, Mark, Marked, counted, print_json, print_table, say, shown
-from barnabas.config.describing import ConfigSource
+from barnabas.config.sources import ConfigSource
 
 if TYPE_CHECKING:
     from barnabas.cli.config_changes import Change

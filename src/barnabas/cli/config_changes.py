@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.cli.config_resources import HIDDEN, Kind, Resource, check_names, read_configs, settable_configs
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import Column, print_table, say
 from barnabas.client.admin import ConfigEntry, ConfigOperation
-from barnabas.config.describing import is_sensitive
-from barnabas.config.key_table import broker_keys
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -167,7 +164,12 @@ def _is_own(resource: Resource, entry: ConfigEntry | None) -> bool:
 
 def _is_secret(name: str, known: ConfigEntry | None) -> bool:
     """As brokers say; of what none has told yet, as that of one listener, as they will: so is a name nobody knows."""
-    return is_sensitive(name, broker_keys()) if known is None else known.is_sensitive
+    if known is not None:
+        return known.is_sensitive
+    from barnabas.config.describing import is_sensitive
+    from barnabas.config.key_table import broker_keys
+
+    return is_sensitive(name, broker_keys())
 
 
 def _effect(name: str, before: ConfigEntry | None, known: ConfigEntry | None, after: str | None) -> Effect:
@@ -210,7 +212,7 @@ def _is_shown(resource: Resource, entry: ConfigEntry | None, value: str | None, 
     # A known value is waited for also where it is set no more: Apache Kafka tells of that before it goes by it.
     if entry.is_sensitive:
         return entry.source == resource.own_source
-    return _plain(entry.value) == _plain(value)
+    return entry.value == value or _plain(entry.value) == _plain(value)
 
 
 def _plain(value: str | None) -> list[str]:
@@ -219,6 +221,8 @@ def _plain(value: str | None) -> list[str]:
 
 
 def _plain_item(item: str) -> str:
+    from decimal import Decimal, InvalidOperation
+
     try:
         return str(Decimal(item).normalize())
     except InvalidOperation:

@@ -13,7 +13,7 @@ from barnabas.cli.completed_names import complete_brokers, complete_topics, comp
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.missing import missing_broker, missing_topics, nearest_hint
 from barnabas.cli.output import printable
-from barnabas.config.describing import ConfigSource
+from barnabas.config.sources import ConfigSource
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -7,7 +7,6 @@ units.
 
 from __future__ import annotations
 
-import enum
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,23 +15,11 @@ from typing import Any, Final
 from barnabas.config.broker_config import LISTENER_PREFIX, BrokerConfig, base_name
 from barnabas.config.key_table import Keys, broker_keys, dynamic_keys
 from barnabas.config.keys import ConfigKey, ConfigType, Required, UpdateMode
+from barnabas.config.sources import ConfigSource
 
 Texts = Mapping[str, str]
 _TYPE_UNKNOWN: Final = 0
 _BOUNDS_OF_LISTENERS: Final = ("max.connections", "max.connection.creation.rate", "num.network.threads")
-
-
-class ConfigSource(enum.IntEnum):
-    """Where a value comes from; the number is DescribeConfigs'."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
 
 
 @dataclass(frozen=True, slots=True)

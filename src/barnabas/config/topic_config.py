@@ -17,7 +17,6 @@ from barnabas.config import derived
 from barnabas.config.derived import Values
 from barnabas.config.describing import (
     BrokerLayers,
-    ConfigSource,
     Described,
     Synonym,
     documentation,
@@ -26,6 +25,7 @@ from barnabas.config.describing import (
 )
 from barnabas.config.key_table import nearest_name, topic_keys
 from barnabas.config.keys import ConfigError
+from barnabas.config.sources import ConfigSource
 
 _DERIVED: Final[Mapping[str, Callable[[Values], object]]] = {
     "retention.ms": derived.log_retention_ms,

@@ -10,8 +10,8 @@ from barnabas.api.administration.logger_levels import LoggerLevels
 from barnabas.api.administration.topic_creation import NewTopic
 from barnabas.api.config_resources import ResourceType
 from barnabas.api.describe_configs import DescribeConfigsHandler
-from barnabas.config.describing import ConfigSource
 from barnabas.config.key_table import broker_keys, topic_keys
+from barnabas.config.sources import ConfigSource
 from barnabas.kernel.logs import Logs
 from barnabas.security.acl_rules import AclRules
 from barnabas.security.authorizer import Authorizer

@@ -10,7 +10,7 @@ import pytest
 
 from barnabas.cluster.broker_configs import BrokerConfigs
 from barnabas.config.broker_config import check_broker_config
-from barnabas.config.describing import ConfigSource
+from barnabas.config.sources import ConfigSource
 from barnabas.wire.errors import KafkaError
 from tests.unit.network.serving import Lines
 

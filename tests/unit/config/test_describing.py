@@ -7,7 +7,6 @@ import pytest
 from barnabas.config.broker_config import check_broker_config
 from barnabas.config.describing import (
     BrokerLayers,
-    ConfigSource,
     Described,
     Synonym,
     check_dynamic_configs,
@@ -16,6 +15,7 @@ from barnabas.config.describing import (
     synonym_chain,
 )
 from barnabas.config.key_table import broker_keys
+from barnabas.config.sources import ConfigSource
 
 STATIC = {
     "zookeeper.connect": "localhost:2181",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from barnabas.config.broker_config import check_broker_config
-from barnabas.config.describing import BrokerLayers, ConfigSource, Described, Synonym
+from barnabas.config.describing import BrokerLayers, Described, Synonym
 from barnabas.config.key_table import topic_keys
+from barnabas.config.sources import ConfigSource
 from barnabas.config.topic_config import (
     TopicConfigError,
     check_topic_configs,
