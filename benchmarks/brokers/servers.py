@@ -167,9 +167,16 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(kind: str, directory: Path, broker_count: int, *, with_zookeeper: bool = False) -> Iterator[Cluster]:
-    """A started cluster, killed at the end."""
-    made = Cluster(kind, directory, broker_count, with_zookeeper=with_zookeeper)
+def cluster(
+    kind: str,
+    directory: Path,
+    broker_count: int,
+    *,
+    with_zookeeper: bool = False,
+    properties: Mapping[str, object] = MappingProxyType({}),
+) -> Iterator[Cluster]:
+    """A started cluster, killed at the end; `properties` go before the usual ones."""
+    made = Cluster(kind, directory, broker_count, with_zookeeper=with_zookeeper, properties=properties)
     try:
         made.start()
         yield made
