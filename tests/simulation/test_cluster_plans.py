@@ -21,7 +21,9 @@ from barnabas.testing.transactional_users import COVERAGE as TRANSACTIONS_MET
 
 SEEDS = simulation_seeds(1)
 SEEDS_TOGETHER = 4
-"""In so many each plan has met all that it is out to break: `make simulate` runs them, `make test` the first."""
+"""In so many each plan has met all that it is out to break; `make test` runs the first of them."""
+SEEDS_AT_LEAST = 3
+"""Where no more than `SEEDS_TOGETHER` are asked for, as in `.ci/run`, the others are run for what is still missing."""
 GROUPS_OF_SEEDS = [SEEDS[start : start + SEEDS_TOGETHER] for start in range(0, len(SEEDS), SEEDS_TOGETHER)]
 ELSEWHERE = frozenset({"power", "keeping", "late"})
 """What `test_cluster` runs."""
@@ -35,6 +37,7 @@ SEEN = {
         "flushed: taken when power failed",
         "flushed: told while others were not synced",
     ),
+    "former": ("states put right",),
     "office": ("logins", "logins repeated"),
     "throttles": ("throttled: held back by leaders", "throttled: held back by followers", "throttled: took turns"),
     "connections": ("connections held back", "connections refused", "clients that made room for brokers"),
@@ -73,19 +76,22 @@ REGRESSIONS = (
 def test_a_cluster_keeps_its_promises_under_each_plan(plan: Plan, seeds: list[int]) -> None:
     strikes: Counter[FaultKind] = Counter()
     coverage: Counter[str] = Counter()
-    for seed in seeds:
+    is_to_meet_all = len(seeds) == SEEDS_TOGETHER and seeds is GROUPS_OF_SEEDS[0]
+    for number, seed in enumerate(seeds):
+        if len(SEEDS) <= SEEDS_TOGETHER and number >= SEEDS_AT_LEAST and not not_met(plan, strikes, coverage):
+            break
         report = simulate(seed, plan)
         assert report.findings == (), f"seed {seed}"
         assert report.acknowledged > 100, "a cluster that takes nothing has no faults either"
         strikes.update(report.strikes)
         coverage.update(report.coverage)
-    if len(seeds) == SEEDS_TOGETHER and seeds is GROUPS_OF_SEEDS[0]:
-        missing = [kind.value for kind in plan.per_minute if not strikes[kind]]
-        assert not missing, "what does not strike proves nothing"
-        if plan.name == "former":
-            assert coverage["states put right"], "no controller has met a former state"
-        for what in SEEN.get(plan.name, ()):
-            assert coverage[what], f"{what}: none"
+    assert not is_to_meet_all or not_met(plan, strikes, coverage) == [], "what does not strike proves nothing"
+
+
+def not_met(plan: Plan, strikes: Counter[FaultKind], coverage: Counter[str]) -> list[str]:
+    """What the plan is out to break, and no run has met."""
+    missing = [kind.value for kind in plan.per_minute if not strikes[kind]]
+    return missing + [what for what in SEEN.get(plan.name, ()) if not coverage[what]]
 
 
 @pytest.mark.skipif(
