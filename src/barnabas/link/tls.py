@@ -33,6 +33,8 @@ PIECE_BYTES: Final = 64 * 1024
 TURN_BYTES: Final = 256 * 1024
 """What one connection encrypts in one turn."""
 _UNSENT_BYTES_HIGH: Final = 64 * 1024
+_AT_ONCE_BYTES_MAX: Final = 4 * 1024
+"""What is encrypted in the turn in which it comes, where nothing waits: less than a record has."""
 _UNSENT_OF_PROTOCOL_MAX: Final = 1024 * 1024
 """What OpenSSL itself may have to say to a peer that does not read: more is an attack."""
 RECORDS_PER_TURN: Final = 64
@@ -183,9 +185,10 @@ class TlsConnection(asyncio.BufferedProtocol):
         received = self._end.handshakes.received[:count]
         if self._phase is _OPEN:
             end = self._cut_of_turn(received)
-            self._incoming.write(received[:end])
             if end < count:
                 self._later = bytes(received[end:])
+                received = received[:end]
+            self._incoming.write(received)
             self._decrypt()
         elif self._phase is Phase.CONNECTING:
             self._take_of_handshake(received)
@@ -367,7 +370,8 @@ class TlsConnection(asyncio.BufferedProtocol):
                     count = cast("int", secured.read(size - filled, target[filled:] if filled else target))
                     filled += count
                     is_over = not count
-                    is_dry = is_over or not (incoming.pending or secured.pending())
+                    # What it gives at a time is what is left of one record: one that had room is read whole.
+                    is_dry = is_over or not (incoming.pending or (filled == size and secured.pending()))
             except ssl.SSLWantReadError:
                 is_dry = True
             except ssl.SSLZeroReturnError:
@@ -459,11 +463,18 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._phase in (Phase.CLOSING, Phase.CLOSED) or self._raw is None or self._raw.is_closing()
 
     def write(self, data: Buffer) -> None:
-        self.writelines((data,))
+        if self._backlog or self._is_raw_full or self._phase is not _OPEN or len(data) > _AT_ONCE_BYTES_MAX:
+            self.writelines((data,))
+            return
+        # Nothing waits, so that it need not: this is most of what is written.
+        if data:
+            self._encrypt(data)
+            self._send_outgoing()
+            self._tell_level()
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
         """Takes the buffers, which must not change any more; what is not encrypted at once is not copied."""
-        if self._phase not in (_OPEN, Phase.CONNECTING):
+        if self._phase is not _OPEN and self._phase is not Phase.CONNECTING:
             return
         for buffer in buffers:
             view = memoryview(buffer)
@@ -513,27 +524,33 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._tell_level()
 
     def _encrypt_piece(self) -> int:
-        secured, backlog = self._ssl, self._backlog
-        if secured is None:
-            return 0
+        backlog = self._backlog
         done = 0
-        try:
-            while backlog and done < PIECE_BYTES:
-                view = backlog[0]
-                count = secured.write(view[: PIECE_BYTES - done])
-                done += count
-                if count == view.nbytes:
-                    backlog.popleft()
-                else:
-                    backlog[0] = view[count:]
-        except ssl.SSLError as error:
-            self._backlog_bytes -= done
-            self._link.fail(f"it cannot be written to: {as_words(error, is_server=self._end.is_server)}")
-            self._drop_backlog()
-            return PIECE_BYTES
-        self._backlog_bytes -= done
+        while backlog and done < PIECE_BYTES:
+            view = backlog[0]
+            count = self._encrypt(view[: PIECE_BYTES - done])
+            if not count:
+                return PIECE_BYTES
+            done += count
+            self._backlog_bytes -= count
+            if count == view.nbytes:
+                backlog.popleft()
+            else:
+                backlog[0] = view[count:]
         self._send_outgoing()
         return done
+
+    def _encrypt(self, data: Buffer) -> int:
+        """How many of the bytes were taken, all of them where they fit into one record; none if it is over with it."""
+        secured = self._ssl
+        if secured is None:
+            return 0
+        try:
+            return secured.write(data)
+        except ssl.SSLError as error:
+            self._link.fail(f"it cannot be written to: {as_words(error, is_server=self._end.is_server)}")
+            self._drop_backlog()
+            return 0
 
     def _tell_level(self) -> None:
         if self._phase is not _OPEN and self._phase is not Phase.CLOSING:

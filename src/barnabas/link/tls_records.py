@@ -35,7 +35,14 @@ class Records:
 
     def cut(self, received: Buffer, records_max: int) -> int:
         """How many of the bytes belong to the present record and the next `records_max`; they count as taken."""
-        position, size, count, small = self._left, len(received), 0, 0
+        position, size = self._left, len(received)
+        if not (position or self._header) and size >= _HEADER_BYTES and records_max > 0:
+            body_bytes = received[3] << 8 | received[4]
+            if body_bytes == size - _HEADER_BYTES:  # one, and all of it, as mostly: the loop would find the same
+                self.small = 1 if body_bytes < _SMALL_BYTES else 0
+                self._judged += 1
+                return size
+        count = small = 0
         while position < size and count < records_max:
             if self._header or size - position < _HEADER_BYTES:
                 missing = _HEADER_BYTES - len(self._header)
