@@ -30,6 +30,10 @@ SCANNED_AT_ONCE_MAX: Final = 16_384
 _HEADERS_AT_ONCE_MAX: Final = 8192
 _VAIN_RUNS_MAX: Final = 3
 """Runs of like records that are looked for in vain before a batch counts as one without them."""
+_SHORT_RECORD_BYTES_MAX: Final = 64
+"""A record of so many bytes says its length, which is one less, in one of them; any larger one in two or more."""
+_SHORT_VALUE_BYTES_MAX: Final = 65
+"""A value of so many bytes, with its size before it and no headers behind it, likewise."""
 _new_scan: Final = tuple.__new__
 
 
@@ -47,10 +51,6 @@ class RecordScan(NamedTuple):
     has_all_keys: bool
     has_many_headers: bool = False
     """A record has so many that making it takes long."""
-
-
-ScannedRecord = tuple[int, int, int, bool, bool, bool]
-"""The fields of a RecordScan: to make one costs as much as a fifth of the scan of a record."""
 
 
 def scan_records(data: Buffer, record_count: int, base_timestamp_ms: int) -> RecordScan:
@@ -99,48 +99,44 @@ def _quick_to_index(data: Buffer, record_count: int) -> Buffer:
     return data
 
 
-def scan_one_record(data: Buffer, position: int, base_timestamp_ms: int) -> ScannedRecord | None:
-    """`scan_records` for the one record from `position` to the end, in the form that producers give it: its timestamp
-    is that of the batch, and it has no headers. None for all else, good or bad.
+def scan_one_record(data: Buffer, position: int, length: int, key_size: int) -> bool | None:
+    """Whether the one record from `position` to the end has a key, where it is as producers write it: it has the
+    timestamp of the batch, and no headers. None for all else, good or bad.
 
-    It is what a batch of one record costs most, if every step of the loop that reads many is done for it.
+    Its first two bytes, as one number, are `length`, and the next four `key_size`, behind attributes and deltas that
+    are 0: whoever reads the header of the batch reads them with it. It is what a batch of one record costs most, if
+    every step of the loop that reads many is done for it. So varints are not decoded, but compared with what they have
+    to be, as all ends with the batch.
     """
     end = len(data)
-    try:
-        length = data[position]
-        start = position + 1
-        if length > 0x7F:
-            byte = data[start]
-            if byte > 0x7F:
-                return None
-            length += byte - 1 << 7
-            start += 1
-        # Behind the attributes: the deltas of timestamp and offset. A record without timestamp counts in no range.
-        if length != end - start << 1 or data[start + 1] or data[start + 2] or base_timestamp_ms < 0:
+    left = end - position  # from the length on
+    if left > _SHORT_RECORD_BYTES_MAX:
+        twice = left - 2 << 1
+        if length != (twice & 0x7F | 0x80) << 8 | twice >> 7 or length & 0x80:
             return None
-        size = data[start + 3]  # of the key
-        position = start + 4
-        has_key = size != 1
-        if has_key:
-            if size & 0x81:
+        position += 6
+    else:
+        if length != left - 1 << 9:
+            return None
+        key_size >>= 8
+        position += 5
+    if key_size > 0x7F or data[-1]:  # the last byte says how many headers there are
+        return None
+    if key_size != 1:
+        if key_size & 1:
+            return None
+        position += key_size >> 1
+    left = end - position  # from the size of the value on
+    try:
+        size = data[position]
+        if left > _SHORT_VALUE_BYTES_MAX:
+            if size < 0x80 or size + (data[position + 1] - 1 << 7) != left - 3 << 1:
                 return None
-            position += size >> 1
-        size = data[position]  # of the value
-        position += 1
-        if size > 0x7F:
-            byte = data[position]
-            if byte > 0x7F or size & 1:
-                return None
-            position += (size + (byte - 1 << 7) >> 1) + 1
-        elif size != 1:
-            if size & 1:
-                return None
-            position += size >> 1
-        if data[position] or position + 1 != end:
+        elif size != left - 2 << 1 and (size != 1 or left != 2):
             return None
     except IndexError:
         return None
-    return base_timestamp_ms, base_timestamp_ms, 0, True, has_key, False
+    return key_size != 1
 
 
 # Position, largest and smallest timestamp delta, the offset delta of the first with the largest, whether all have keys.
