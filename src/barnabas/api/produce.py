@@ -26,7 +26,7 @@ from barnabas.api.produce_responses import ProduceResponses
 from barnabas.api.request_metrics import RequestMetrics
 from barnabas.api.request_time import charge
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, at_once, each
-from barnabas.log.partition.appending import AppendResult
+from barnabas.log.partition.appending import AppendedBatch
 from barnabas.network.connection import ServerConnection
 from barnabas.security.acls import AclOperation, ResourceType
 from barnabas.serving.acknowledgements import Acknowledgements
@@ -312,12 +312,12 @@ class _Batch:
     def forget_records(self) -> None:
         self.batches = ()
 
-    def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:  # noqa: ARG002 - as above
+    def give(self, first: int, results: Sequence[AppendedBatch], code: ErrorCode, is_final: bool) -> None:  # noqa: ARG002 - as above
         self._outcome = ProduceOutcome.of(results[0], code)
         if is_final:
             self._answer.done(self.kind.topic_partition, self._outcome)
 
-    def park(self, number: int, result: AppendResult, code: ErrorCode, *, is_queued: bool) -> _Batch:  # noqa: ARG002 - as above
+    def park(self, number: int, result: AppendedBatch, code: ErrorCode, *, is_queued: bool) -> _Batch:  # noqa: ARG002 - as above
         self._outcome = ProduceOutcome.of(result, code)
         self._answer.parks(is_queued=is_queued)
         return self

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from barnabas.api.produce_pipeline import ProduceKind, ProducePipeline
-from barnabas.log.partition.appending import AppendResult
+from barnabas.log.partition.appending import AppendedBatch
 from barnabas.network.connection import ServerConnection, Slot
 from barnabas.network.request_costs import BYTES_PER_RECORD, BYTES_PER_REQUEST
 from barnabas.serving.produce import ProduceOutcome
@@ -412,7 +412,7 @@ class _Group:
         connection.answer_collected(None)
         connection.fail(_refused(outcome.code))
 
-    def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:
+    def give(self, first: int, results: Sequence[AppendedBatch], code: ErrorCode, is_final: bool) -> None:
         path, count, requests = self._path, len(results), self._requests
         path.requests.count += count
         path.metrics.answered_at_once += count
@@ -468,7 +468,7 @@ class _Group:
                 else:
                     connection.fail(_refused(code))
 
-    def park(self, number: int, result: AppendResult, code: ErrorCode, *, is_queued: bool) -> Answer:
+    def park(self, number: int, result: AppendedBatch, code: ErrorCode, *, is_queued: bool) -> Answer:
         connection, correlation_id, _ = self._requests[number]
         path = self._path
         path.requests.count += 1

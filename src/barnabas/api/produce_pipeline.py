@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.cluster.metadata_responses import is_internal
-from barnabas.log.partition.appending import AppendResult
+from barnabas.log.partition.appending import AppendedBatch
 from barnabas.serving.produce import VALID_ACKS, InSteps, ProduceOutcome, RecordAppends
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import ACKS_ALL
@@ -132,13 +132,13 @@ class ProduceGroup(Protocol):
         """The batch of that number is not in the log."""
         ...
 
-    def give(self, first: int, results: Sequence[AppendResult], code: ErrorCode, is_final: bool) -> None:
+    def give(self, first: int, results: Sequence[AppendedBatch], code: ErrorCode, is_final: bool) -> None:
         """The batches from `first` on are in the log, and count if `code` is NONE; where that is not final, once
         `complete` says so.
         """
         ...
 
-    def park(self, number: int, result: AppendResult, code: ErrorCode, *, is_queued: bool) -> Answer:
+    def park(self, number: int, result: AppendedBatch, code: ErrorCode, *, is_queued: bool) -> Answer:
         """The batch is in the log, and counts if `code` is NONE, once what this returns is told so. `is_queued`: it
         waits for a sync, and as far as can be told not for replicas.
         """
@@ -248,7 +248,8 @@ class ProducePipeline:
         awaits_sync = not is_final and (written.is_syncing or log.must_sync)  # which is not within this tick
         code_of_all: ErrorCode | None = _NONE
         if acks == ACKS_ALL:
-            end_offset = max((result.last_offset for result in results if isinstance(result, AppendResult)), default=-1)
+            last_offsets = [result[1] for result in results if type(result) is not ProduceOutcome]
+            end_offset = max(last_offsets, default=-1)
             # After a sync it is asked then: this broker may not lead any more.
             code_of_all = None if awaits_sync else partition.is_replicated(end_offset + 1)
         elif not (has_refused or awaits_sync):
@@ -258,7 +259,7 @@ class ProducePipeline:
             return
         has_given = False
         waiting: list[tuple[int, Answer]] = []
-        runs: Iterable[tuple[int, Sequence[AppendResult] | ProduceOutcome]]
+        runs: Iterable[tuple[int, Sequence[AppendedBatch] | ProduceOutcome]]
         runs = _runs(results) if has_refused else ((0, results),)
         for first, run in runs:
             if isinstance(run, ProduceOutcome):
@@ -271,9 +272,9 @@ class ProducePipeline:
             for number, result in enumerate(run, first):
                 code = code_of_all
                 if code is None and not awaits_sync:
-                    code = partition.is_replicated(result.last_offset + 1)
+                    code = partition.is_replicated(result[1] + 1)
                 if code is None:
-                    required_offset = result.last_offset + 1
+                    required_offset = result[1] + 1
                     awaits_sync_only = awaits_sync and partition.is_replicated(required_offset) is not None
                     waiting.append((required_offset, group.park(number, result, _NONE, is_queued=awaits_sync_only)))
                 elif awaits_sync:
@@ -288,12 +289,12 @@ class ProducePipeline:
 
 
 def _runs(
-    results: Sequence[AppendResult | ProduceOutcome],
-) -> Iterator[tuple[int, Sequence[AppendResult] | ProduceOutcome]]:
+    results: Sequence[AppendedBatch | ProduceOutcome],
+) -> Iterator[tuple[int, Sequence[AppendedBatch] | ProduceOutcome]]:
     """The results, those that follow one another in the log together; each with the number of its first."""
-    run: list[AppendResult] = []
+    run: list[AppendedBatch] = []
     for number, result in enumerate(results):
-        if isinstance(result, AppendResult):
+        if not isinstance(result, ProduceOutcome):
             run.append(result)
             continue
         if run:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.host import Buffer
     from barnabas.leader.partition_context import PartitionContext
     from barnabas.leader.wake_ups import PartitionWatcher
-    from barnabas.log.partition.appending import AppendError, AppendResult, Validation
+    from barnabas.log.partition.appending import AppendedTogether, AppendResult, Validation
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.messages import LeaderAndIsrRequest
     from barnabas.wire.topics import TopicPartition
@@ -354,18 +354,18 @@ class Partition:
 
     def append_all(
         self, batches: Sequence[Buffer], *, required_acks: int, produce_version: int, writes_at_once: bool = False
-    ) -> list[AppendResult | AppendError]:
+    ) -> AppendedTogether:
         """`append` for what several requests of clients have brought, in their order and each with its own outcome.
 
         Raises KafkaError where nothing can be appended at all.
         """
         log = self._log_to_append_to(required_acks)
-        outcomes = log.append_all_as_leader(
+        together = log.append_all_as_leader(
             batches, self.leader_epoch, produce_version=produce_version, writes_at_once=writes_at_once
         )
-        if any(not isinstance(outcome, Exception) for outcome in outcomes):
+        if together.error_count < len(batches):
             self._has_grown()
-        return outcomes
+        return together
 
     def _has_grown(self) -> None:
         """Something was appended."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 from barnabas.kernel.steps import Steps
-from barnabas.log.partition.appending import AppendError, AppendResult
+from barnabas.log.partition.appending import AppendedBatch, AppendedTogether, AppendError, AppendResult
 from barnabas.serving.ports import Replicas
 from barnabas.serving.topic_metrics import BrokerTopicMetrics, TopicMetrics
 from barnabas.wire.byte_work import ByteWork, TakesLongError, run_in_steps
@@ -32,9 +31,6 @@ _VALIDATIONS_MAX: Final = 5
 InSteps = Callable[[Steps[Any]], Awaitable[Any]]
 """Does steps one in a turn, and gives their result."""
 VALID_ACKS: Final = frozenset((ACKS_ALL, 0, 1))
-_record_count: Final[Callable[[Any], int]] = itemgetter(5)
-_converted_count: Final[Callable[[Any], int]] = itemgetter(8)
-"""Of an AppendResult."""
 # What a client has done wrong, or what happens when leaders move, is no failure of this broker.
 _EXPECTED: Final = frozenset(
     (
@@ -62,16 +58,17 @@ class ProduceOutcome(NamedTuple):
     """What is wrong with the batch, where there is more to say than the code does."""
 
     @classmethod
-    def of(cls, result: AppendResult, code: ErrorCode) -> ProduceOutcome:
+    def of(cls, result: AppendedBatch, code: ErrorCode) -> ProduceOutcome:
         """For records that are in the log, whatever the code: so their offsets are told, as in Kafka."""
-        return cls(code, result.first_offset, result.log_append_time_ms, result.log_start_offset)
+        first_offset, _, _, log_append_time_ms, log_start_offset, *_ = result
+        return cls(code, first_offset, log_append_time_ms, log_start_offset)
 
 
 Outcomes = dict[TopicPartition, ProduceOutcome]
 
 
 Appended = tuple["Partition", "PartitionLog", Sequence[Any], bool]
-"""What became of batches for one partition, in their order: AppendResult, or ProduceOutcome for each that was refused;
+"""What became of batches for one partition, in their order: AppendedBatch, or ProduceOutcome for each that was refused;
 and whether there is one of these. A plain tuple, as one is made for every request that comes alone."""
 
 
@@ -138,7 +135,7 @@ class RecordAppends:
                 metrics.bytes_in.count += len(batches[0])  # as they were sent, whatever is stored of them
                 metrics.produce_conversions.count += result[8]
                 return partition, log, (result,), False
-            results = partition.append_all(
+            together = partition.append_all(
                 batches,
                 required_acks=required_acks,
                 produce_version=produce_version,
@@ -148,34 +145,31 @@ class RecordAppends:
             raise
         except Exception as error:  # noqa: BLE001 - sorted there
             return self.refused(topic_partition, error, len(batches))
-        return self._sorted(topic_partition, partition, log, batches, results)
+        return self._sorted(topic_partition, partition, log, together)
 
     def _sorted(
         self,
         topic_partition: TopicPartition,
         partition: Partition,
         log: PartitionLog,
-        batches: Sequence[bytearray | memoryview],
-        results: Sequence[AppendResult | AppendError],
+        together: AppendedTogether,
     ) -> Appended:
         """Counts what was appended, and what was not."""
-        if AppendError not in set(map(type, results)):
-            record_count, converted_count = sum(map(_record_count, results)), sum(map(_converted_count, results))
-            self._count(topic_partition, len(results), record_count, sum(map(len, batches)), converted_count)
-            return partition, log, results, False
-        found: list[AppendResult | ProduceOutcome] = []
-        appended = record_count = size_bytes = converted_count = 0
-        for records, result in zip(batches, results, strict=True):
-            if isinstance(result, AppendError):
-                found.append(self.refused(topic_partition, result))
-                continue
-            found.append(result)
-            appended += 1
-            record_count += result[5]
-            size_bytes += len(records)
-            converted_count += result[8]
-        self._count(topic_partition, appended, record_count, size_bytes, converted_count)
-        return partition, log, found, appended < len(found)
+        outcomes, errors = together.outcomes, together.error_count
+        self._count(
+            topic_partition,
+            len(outcomes) - errors,
+            together.record_count,
+            together.sent_bytes,
+            together.converted_count,
+        )
+        if not errors:
+            return partition, log, outcomes, False
+        found = [
+            self.refused(topic_partition, outcome) if isinstance(outcome, AppendError) else outcome
+            for outcome in outcomes
+        ]
+        return partition, log, found, True
 
     async def append_in_steps(
         self,

@@ -167,9 +167,9 @@ def producers(log: PartitionLog, start: int) -> dict[int, tuple[int, BatchMetada
     batch, since a snapshot has no other.
     """
     return {
-        each.producer_id: (each.epoch, each.batches[-1])
+        each.producer_id: (each.epoch, BatchMetadata._make(each.batches[-1]))
         for each in log.producers
-        if each.batches and each.batches[-1].last_offset >= start
+        if each.last_offset is not None and each.last_offset >= start
     }
 
 

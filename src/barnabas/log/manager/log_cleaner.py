@@ -339,7 +339,7 @@ class LogCleaner:
             await yield_to_loop()
         producers: dict[int, LastBatch] = {}
         for number, entry in enumerate(list(log.producers), start=1):
-            last_offset = entry.batches[-1].last_offset if entry.batches else None
+            last_offset = entry.last_offset
             if last_offset is None or last_offset < chosen.end_offset:
                 producers[entry.producer_id] = LastBatch(last_offset, entry.epoch)
             if not number % _GATHERED_PER_TURN:

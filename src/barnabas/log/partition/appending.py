@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from barnabas.kernel.host import Buffer
 from barnabas.log.producers.producer_state import ProducerStateError
@@ -17,8 +17,6 @@ from barnabas.wire.record_errors import CorruptRecordError, InvalidRecordError, 
 from barnabas.wire.record_validation import AppendRules, ValidatedBatch
 from barnabas.wire.records import Batch, walk_batches
 from barnabas.wire.sentinels import NO_OFFSET
-
-_new_tuple: Final = tuple.__new__
 
 
 class AppendResult(NamedTuple):
@@ -36,6 +34,46 @@ class AppendResult(NamedTuple):
     """The records were in the log already: a producer has sent them again, not knowing that they had come."""
     converted_count: int
     uncompressed_bytes: int
+
+
+AppendedBatch = tuple[int, int, int, int, int, int, int, bool, int, int]
+"""The fields of an AppendResult, of batches that are appended together: to make one takes a third of the time."""
+
+
+class AppendedTogether:
+    """What became of batches that clients have sent, in their order, and figures of those that were appended."""
+
+    __slots__ = ("converted_count", "error_count", "outcomes", "record_count", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.outcomes: list[AppendedBatch | AppendError] = []
+        self.error_count = self.record_count = self.sent_bytes = self.converted_count = 0
+
+    @classmethod
+    def refused(cls, error: AppendError, count: int) -> AppendedTogether:
+        """So many of them, for the same reason."""
+        together = cls()
+        together.outcomes = [error] * count
+        together.error_count = count
+        return together
+
+    def join(self, others: AppendedTogether) -> None:
+        """Those that follow."""
+        self.outcomes += others.outcomes
+        self.error_count += others.error_count
+        self.record_count += others.record_count
+        self.sent_bytes += others.sent_bytes
+        self.converted_count += others.converted_count
+
+    def add(self, outcome: AppendedBatch | AppendError, sent_bytes: int) -> None:
+        """Of one batch, of so many bytes as it was sent, whatever is stored of it."""
+        self.outcomes.append(outcome)
+        if isinstance(outcome, AppendError):
+            self.error_count += 1
+            return
+        self.record_count += outcome[5]
+        self.sent_bytes += sent_bytes
+        self.converted_count += outcome[8]
 
 
 class Validation(NamedTuple):

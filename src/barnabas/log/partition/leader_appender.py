@@ -6,25 +6,41 @@ from collections.abc import Sequence
 from typing import Final
 
 from barnabas.kernel.host import Buffer
-from barnabas.log.partition.appending import AppendError, AppendResult, Validation
+from barnabas.log.partition.appending import AppendedTogether, AppendError, AppendResult, Validation
 from barnabas.log.partition.local_log import LocalLog
 from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import LogState
 from barnabas.log.producers.batch_headers import marker_in
-from barnabas.log.producers.producer_state import BatchMetadata, ProducerEntry, ProducerStateError, Update
+from barnabas.log.producers.producer_state import (
+    BatchMetadata,
+    ProducerEntry,
+    ProducerFields,
+    ProducerStateError,
+    Update,
+    next_of,
+)
 from barnabas.log.segments.segment import BatchPlace
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_batch import ATTRIBUTE_LOG_APPEND_TIME, RecordBatch, assign_offset_and_epoch
+from barnabas.wire.record_batch import (
+    ATTRIBUTE_TRANSACTIONAL,
+    RecordBatch,
+    assign_offset_and_epoch,
+    read_batch_header,
+    set_max_timestamp,
+)
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import (
     AppendOrigin,
+    UsualBatch,
     ValidatedBatch,
     assign_offsets,
     validate_in_steps,
     validate_records,
+    validate_usual,
+    validated,
 )
-from barnabas.wire.records import TimestampType
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, TimestampType
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 
 _CLIENT: Final = AppendOrigin.CLIENT
@@ -152,7 +168,7 @@ class LeaderAppender:
         *,
         produce_version: int | None = None,
         writes_at_once: bool = False,
-    ) -> list[AppendResult | AppendError]:
+    ) -> AppendedTogether:
         """`append_as_leader` for what several requests of clients have brought, in their order and each with its own
         outcome. What goes into the log goes there with one write and one look at the clock; so `writes_at_once` counts
         only where all of them go there together.
@@ -164,113 +180,160 @@ class LeaderAppender:
             raise state.refused()
         now_ms = self._clock.time_ms()
         rules = state.rules
-        outcomes: list[AppendResult | AppendError] = []
-        run: list[ValidatedBatch] = []
-        producers: set[int] = set()
+        together = AppendedTogether()
+        run: list[UsualBatch] = []
         for records in batches:
             try:
-                batch = validate_records(records, rules, now_ms, _CLIENT, produce_version)
-            except RecordsError as error:
-                outcomes += self._append_run(run, leader_epoch, now_ms)
-                outcomes.append(AppendError.of_records(error, state.log_start_offset))
-                run = []
-                producers.clear()
+                batch = validate_usual(records, rules, now_ms, produce_version)
+            except RecordsError:
+                batch = None
+            if batch is not None and not batch[1] & ATTRIBUTE_TRANSACTIONAL:
+                run.append(batch)
                 continue
-            producer_id = batch.header.producer_id
-            if producer_id > NO_PRODUCER_ID:
-                if producer_id in producers:
-                    outcomes += self._append_run(run, leader_epoch, now_ms)
-                    run = []
-                    producers.clear()
-                producers.add(producer_id)
-            run.append(batch)
-        outcomes += self._append_run(run, leader_epoch, now_ms, writes_at_once=writes_at_once and not outcomes)
-        return outcomes
+            self._append_usual(together, run, leader_epoch, now_ms)
+            together.add(self._append_unusual(records, leader_epoch, now_ms, produce_version), len(records))
+            run = []
+        self._append_usual(together, run, leader_epoch, now_ms, writes_at_once=writes_at_once and not together.outcomes)
+        return together
+
+    def _append_usual(
+        self,
+        together: AppendedTogether,
+        batches: Sequence[UsualBatch],
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        writes_at_once: bool = False,
+    ) -> None:
+        """Appends batches of clients, none of a transaction, with as few writes as can be."""
+        while batches:
+            run = self._append_run(batches, leader_epoch, now_ms, writes_at_once=writes_at_once)
+            together.join(run)
+            batches = batches[len(run.outcomes) :]
+            writes_at_once = False
 
     def _append_run(
-        self, run: Sequence[ValidatedBatch], leader_epoch: int, now_ms: int, *, writes_at_once: bool = False
-    ) -> list[AppendResult | AppendError]:
-        """Appends batches of clients with one write.
+        self, run: Sequence[UsualBatch], leader_epoch: int, now_ms: int, *, writes_at_once: bool
+    ) -> AppendedTogether:
+        """Appends the batches, or the first of them, with one write.
 
-        Invariant: no producer has two of them, so that each can be checked against the producers' state before any of
-        them changes it; and that changes only when all are in the segment.
+        Invariant: the producers' state changes only when all of these are in the segment. Until then each is checked
+        against it and what those ahead make of it; the first for which that is not enough comes with the next write.
         """
         state = self._state
         if state.refusal is not None:  # since the run before
-            return [state.refused()] * len(run)
+            return AppendedTogether.refused(state.refused(), len(run))
         if len(run) < 2:
-            return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
-        outcomes: list[AppendResult | AppendError] = []
-        producers: list[ProducerEntry] = []
+            return self._append_each(run, leader_epoch, now_ms)
+        together = AppendedTogether()
+        outcomes = together.outcomes
+        producers: dict[int, ProducerFields] = {}
         places: list[BatchPlace] = []
         parts: list[Buffer] = []
         base_offset = next_offset = state.log_end_offset
         log_start_offset = state.log_start_offset
+        log_append_time_ms = now_ms if state.rules.timestamp_type is _LOG_APPEND_TIME else -1
         latest_ms = -1
         size_bytes = 0
         for batch in run:
-            records, header, max_timestamp_ms, timestamp_type, converted_count, uncompressed_bytes = batch
-            _, length_bytes, _, _, _, attributes, last_offset_delta, _, timestamp_ms, producer_id, _, _, count = header
-            log_append_time_ms = -1
-            if timestamp_type is _LOG_APPEND_TIME:
-                max_timestamp_ms = log_append_time_ms = now_ms
-            if producer_id > NO_PRODUCER_ID:
-                try:
-                    prepared = state.producers.check_client(header, next_offset, max_timestamp_ms)
-                except ProducerStateError as error:
-                    outcomes.append(AppendError.of_producer(error, log_start_offset))
-                    continue
-                if type(prepared) is BatchMetadata:
-                    outcomes.append(self._repeated(batch, prepared))
-                    continue
-                producers.append(prepared)
+            (
+                records, _, count, named_timestamp_ms, producer_id, producer_epoch, base_sequence, max_timestamp_ms,
+                uncompressed_bytes,
+            ) = batch  # fmt: skip
             batch_bytes = len(records)
-            if (
-                log_append_time_ms < 0
-                and timestamp_ms == max_timestamp_ms
-                and not attributes & ATTRIBUTE_LOG_APPEND_TIME
-            ):
-                # As `assign_offsets` does where no timestamp changes.
-                assign_offset_and_epoch(records, 0, next_offset, length_bytes, leader_epoch)
-                last_offset = next_offset + last_offset_delta
-            else:
-                last_offset = assign_offsets(batch, next_offset, leader_epoch, now_ms)
+            last_offset = next_offset + count - 1
+            if log_append_time_ms >= 0:
+                max_timestamp_ms = log_append_time_ms
+            if producer_id > NO_PRODUCER_ID:
+                known = producers.get(producer_id) or state.producers.fields(producer_id)
+                producer = known and next_of(
+                    known, producer_epoch, base_sequence, count - 1, last_offset, max_timestamp_ms
+                )
+                if producer is None:
+                    if producer_id in producers:
+                        writes_at_once = False
+                        break
+                    found = self._check_producer(batch, next_offset, max_timestamp_ms)
+                    if isinstance(found, AppendResult | AppendError):
+                        together.add(found, batch_bytes)
+                        continue
+                    producer = found
+                producers[producer_id] = producer
+            assign_offset_and_epoch(records, 0, next_offset, batch_bytes - LOG_OVERHEAD_BYTES, leader_epoch)
+            if max_timestamp_ms != named_timestamp_ms or log_append_time_ms >= 0:
+                header = read_batch_header(records)
+                set_max_timestamp(records, 0, header, state.rules.timestamp_type, max_timestamp_ms)
             places.append((batch_bytes, last_offset, max_timestamp_ms))
             parts.append(records)
             size_bytes += batch_bytes
             if max_timestamp_ms > latest_ms:
                 latest_ms = max_timestamp_ms
-            appended: AppendResult = _new_tuple(
-                AppendResult,
+            outcomes.append(
                 (
                     next_offset, last_offset, max_timestamp_ms, log_append_time_ms, log_start_offset,
-                    count, batch_bytes, False, converted_count, uncompressed_bytes,
-                ),
+                    count, batch_bytes, False, 0, uncompressed_bytes,
+                )
             )  # fmt: skip
-            outcomes.append(appended)
             next_offset = last_offset + 1
         if not places:
-            return outcomes
-        segment = state.segments.active
-        if segment.should_roll(size_bytes, next_offset - 1, latest_ms, now_ms):
+            return together
+        if state.segments.active.should_roll(size_bytes, next_offset - 1, latest_ms, now_ms):
             # Some of them may still belong into this segment, or into none.
-            return [self._append_one(batch, leader_epoch, now_ms) for batch in run]
+            return self._append_each(run[: len(outcomes)], leader_epoch, now_ms)
         try:
-            segment.append_batches(b"".join(parts), places, writes_at_once=writes_at_once)
+            state.segments.active.append_batches(b"".join(parts), places, writes_at_once=writes_at_once)
         except OSError as error:
-            return [state.append_failed(error)] * len(run)
-        state.log_end_offset = next_offset
+            return AppendedTogether.refused(state.append_failed(error), len(outcomes))
+        together.record_count += next_offset - base_offset
+        together.sent_bytes += size_bytes
+        self._has_grown(next_offset, leader_epoch, producers)
+        return together
+
+    def _has_grown(self, end_offset: int, leader_epoch: int, producers: dict[int, ProducerFields]) -> None:
+        """From where it ended to `end_offset`, by batches of these producers."""
+        state = self._state
+        base_offset, state.log_end_offset = state.log_end_offset, end_offset
         if leader_epoch > state.leader_epochs.latest_epoch:
             state.assign_epoch(leader_epoch, base_offset)
         if producers:
-            state.producers.apply_clients(producers, next_offset)
+            state.producers.apply_clients(producers, end_offset)
         if not self._written.is_queued:
             self._queue()
-        return outcomes
 
-    def _append_one(self, batch: ValidatedBatch, leader_epoch: int, now_ms: int) -> AppendResult | AppendError:
+    def _append_each(self, run: Sequence[UsualBatch], leader_epoch: int, now_ms: int) -> AppendedTogether:
+        together, rules = AppendedTogether(), self._state.rules
+        for batch in run:
+            try:
+                outcome: AppendResult | AppendError = self.append_validated(
+                    validated(batch, rules), leader_epoch, now_ms
+                )
+            except AppendError as error:
+                outcome = error
+            together.add(outcome, len(batch[0]))
+        return together
+
+    def _check_producer(
+        self, batch: UsualBatch, base_offset: int, max_timestamp_ms: int
+    ) -> ProducerFields | AppendResult | AppendError:
+        """What becomes of its producer, or of the batch if it is not to be appended."""
+        state, header = self._state, read_batch_header(batch[0])
         try:
+            prepared = state.producers.check_client(header, base_offset, max_timestamp_ms)
+        except ProducerStateError as error:
+            return AppendError.of_producer(error, state.log_start_offset)
+        if isinstance(prepared, BatchMetadata):
+            return self._repeated(validated(batch, state.rules), prepared)
+        return prepared
+
+    def _append_unusual(
+        self, records: Buffer, leader_epoch: int, now_ms: int, produce_version: int | None
+    ) -> AppendResult | AppendError:
+        state = self._state
+        try:
+            batch = validate_records(records, state.rules, now_ms, _CLIENT, produce_version)
             return self.append_validated(batch, leader_epoch, now_ms)
+        except RecordsError as error:
+            return AppendError.of_records(error, state.log_start_offset)
         except AppendError as error:
             return error
 
@@ -281,7 +344,7 @@ class LeaderAppender:
         header = batch.header
         if origin is _CLIENT:
             found = self._state.producers.check_client(header, base_offset, max_timestamp_ms)
-            return found if type(found) is BatchMetadata else Update(found, None)
+            return found if type(found) is BatchMetadata else Update(ProducerEntry._make(found), None)
         if header.is_control:
             marker = marker_in(RecordBatch(batch.records))
             if marker is not None:

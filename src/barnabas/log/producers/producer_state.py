@@ -10,7 +10,7 @@ whom it is being asked, and what it has said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple, final
 
@@ -18,7 +18,7 @@ from barnabas.log.producers.producer_snapshot import ProducerSnapshotEntry
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_batch import ATTRIBUTE_TRANSACTIONAL, INT32_MAX, BatchHeader, increment_sequence
+from barnabas.wire.record_batch import INT32_MAX, BatchHeader, increment_sequence
 from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_REMEMBERED: Final = 5
@@ -27,8 +27,6 @@ LATE_TRANSACTION_MS: Final = 5 * 60 * 1000
 """A transaction counts as hanging when it is open so much longer than the longest time-out allowed."""
 _AWAITED_MAX: Final = 1_000
 """Producers of which a batch is awaited; of more, those of which it is awaited for longest may come out of order."""
-_new_tuple: Final = tuple.__new__
-_ALL_BUT_OLDEST: Final = slice(1 - BATCHES_REMEMBERED, None)
 
 
 class ProducerStateError(Exception):
@@ -79,12 +77,16 @@ class BatchMetadata(NamedTuple):
         return self.last_offset - self.offset_delta
 
 
+BatchFields = tuple[int, int, int, int]
+"""The fields of a BatchMetadata."""
+
+
 class ProducerEntry(NamedTuple):
-    """What is known of one producer. A tuple, because one is made for every batch of an idempotent producer."""
+    """What is known of one producer."""
 
     producer_id: int
     epoch: int = NO_EPOCH
-    batches: tuple[BatchMetadata, ...] = ()
+    batches: tuple[BatchFields, ...] = ()
     """The last ones of this epoch, oldest first, at most BATCHES_REMEMBERED."""
     timestamp_ms: int = NO_TIMESTAMP
     coordinator_epoch: int = NO_EPOCH
@@ -92,7 +94,17 @@ class ProducerEntry(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+        return self.batches[-1][0] if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int | None:
+        """Of the last batch; None where none is known."""
+        return self.batches[-1][1] if self.batches else None
+
+
+ProducerFields = tuple[int, int, tuple[BatchFields, ...], int, int, "int | None"]
+"""The fields of a ProducerEntry. A plain tuple is what is kept, because one is made for every batch of an idempotent
+producer, and takes a third of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +159,7 @@ class ProducerState:
     """Up to where (exclusive) the state reflects the log; what a snapshot is named by."""
     changed_end_offset: int = field(default=0, compare=False)
     """The end of the last batch that has changed anything: a log that is cut off behind it keeps its state."""
-    _producers: dict[int, ProducerEntry] = field(default_factory=dict)
+    _producers: dict[int, ProducerFields] = field(default_factory=dict)
     _ongoing: dict[int, _Transaction] = field(default_factory=dict)  # by first offset, in that order
     _unreplicated: dict[int, _Transaction] = field(default_factory=dict)  # ended by a marker above the high watermark
 
@@ -168,7 +180,7 @@ class ProducerState:
         behind it do not come first (Kafka's VerificationStateEntry): a partition that knows nothing of a producer
         would take them, and refuse the first one for good.
         """
-        if self._is_in_transaction(self._producers.get(producer_id), epoch):
+        if self._is_in_transaction(self.get(producer_id), epoch):
             return None
         self._await(producer_id, epoch, sequence)
         verification = self._verifications.get(producer_id)
@@ -204,7 +216,7 @@ class ProducerState:
 
     def _check_verified(self, header: BatchHeader, offset: int) -> None:
         producer_id, epoch = header.producer_id, header.producer_epoch
-        if self._is_in_transaction(self._producers.get(producer_id), epoch):
+        if self._is_in_transaction(self.get(producer_id), epoch):
             return
         verification = self._verifications.get(producer_id)
         if verification is None or verification.epoch != epoch or not verification.is_verified:
@@ -220,39 +232,26 @@ class ProducerState:
 
     def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
         """The batch that is in the log already, when this one repeats it (a producer that has seen no answer)."""
-        entry = self._producers.get(header.producer_id)
+        entry = self.get(header.producer_id)
         if entry is None or entry.epoch != header.producer_epoch:
             return None
         first_sequence, last_sequence = header.base_sequence, header.last_sequence
-        for batch in entry.batches:
+        for batch in map(BatchMetadata._make, entry.batches):
             if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
                 return batch
         return None
 
-    def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerEntry | BatchMetadata:
+    def check_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerFields | BatchMetadata:
         """`find_duplicate` and `prepare_client` in one: the duplicate that the batch repeats, or what becomes of the
         producer, for `apply_clients`.
         """
-        _, _, _, _, _, attributes, delta, _, _, producer_id, producer_epoch, base_sequence, _ = header
-        entry = self._producers.get(producer_id)
-        if entry is not None and entry[1] == producer_epoch and entry[2]:
-            _, _, batches, _, coordinator_epoch, first_offset = entry
-            if (
-                first_offset is None
-                and base_sequence == (batches[-1][0] + 1) & INT32_MAX
-                and not attributes & ATTRIBUTE_TRANSACTIONAL
-            ):
-                # What nearly every batch is: the next one of a producer that is known, outside of transactions.
-                last_sequence = (base_sequence + delta) & INT32_MAX
-                batch = _new_tuple(BatchMetadata, (last_sequence, base_offset + delta, delta, timestamp_ms))
-                known = batches[_ALL_BUT_OLDEST] + (batch,)  # faster than to unpack them
-                return _new_tuple(
-                    ProducerEntry, (producer_id, producer_epoch, known, timestamp_ms, coordinator_epoch, None)
-                )
-            duplicate = self.find_duplicate(header)
-            if duplicate is not None:
-                return duplicate
-        return self.prepare_client(header, base_offset, timestamp_ms)
+        known, delta = self._producers.get(header.producer_id), header.last_offset_delta
+        if known is not None and not header.is_transactional:
+            epoch, sequence = header.producer_epoch, header.base_sequence
+            found = next_of(known, epoch, sequence, delta, base_offset + delta, timestamp_ms)
+            if found is not None:
+                return found
+        return self.find_duplicate(header) or self.prepare_client(header, base_offset, timestamp_ms)
 
     def prepare_client(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerEntry:
         """Checks a batch of a client, with epoch and sequence, that would get `base_offset`; changes nothing.
@@ -323,18 +322,17 @@ class ProducerState:
         self.end_offset = self.changed_end_offset = end_offset
         return aborted
 
-    def apply_clients(self, entries: Sequence[ProducerEntry], end_offset: int) -> None:
-        """`apply` for what `check_client` gave of batches of different producers: clients end no transaction."""
-        producers = self._producers
-        for entry in entries:
-            if self._verifications or self._awaited or entry[5] is not None:
-                self._take(Update(entry, None))
-            else:
-                producers[entry[0]] = entry
+    def apply_clients(self, producers: Mapping[int, ProducerFields], end_offset: int) -> None:
+        """`apply` for what batches of clients, none of a transaction, make of their producers, by id."""
+        self._producers.update(producers)
+        for awaited in (self._verifications, self._awaited):
+            if awaited:
+                for producer_id in producers:
+                    awaited.pop(producer_id, None)
         self.end_offset = self.changed_end_offset = end_offset
 
     def _known(self, producer_id: int) -> ProducerEntry:
-        return self._producers.get(producer_id) or ProducerEntry(producer_id)
+        return self.get(producer_id) or ProducerEntry(producer_id)
 
     def _take(self, update: Update) -> AbortedTransaction | None:
         entry, completed = update
@@ -393,7 +391,7 @@ class ProducerState:
     def has_late_transaction(self, now_ms: int) -> bool:
         """Whether the oldest open transaction hangs: its producer has written nothing for longer than it may live."""
         oldest = next(iter(self._ongoing.values()), None)
-        entry = None if oldest is None else self._producers.get(oldest.producer_id)
+        entry = None if oldest is None else self.get(oldest.producer_id)
         if entry is None or entry.timestamp_ms <= 0:
             return False
         return now_ms - entry.timestamp_ms > self.transaction_timeout_max_ms + LATE_TRANSACTION_MS
@@ -405,19 +403,25 @@ class ProducerState:
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         """All producers, for DescribeProducers."""
-        return iter(self._producers.values())
+        return map(ProducerEntry._make, self._producers.values())
+
+    def fields(self, producer_id: int) -> ProducerFields | None:
+        """As `get`."""
+        return self._producers.get(producer_id)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        return self._producers.get(producer_id)
+        entry = self._producers.get(producer_id)
+        return None if entry is None else ProducerEntry._make(entry)
 
     def remove_expired(self, now_ms: int) -> None:
         """Forgets producers without open transaction that have written nothing for `expiration_ms`."""
-        expired = [entry.producer_id for entry in self._producers.values() if self._is_expired(entry, now_ms)]
+        expired = [entry[0] for entry in self._producers.values() if self._is_expired(entry, now_ms)]
         for producer_id in expired:
             del self._producers[producer_id]
 
-    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
-        return entry.transaction_first_offset is None and now_ms - entry.timestamp_ms >= self.expiration_ms
+    def _is_expired(self, entry: ProducerFields, now_ms: int) -> bool:
+        _, _, _, timestamp_ms, _, transaction_first_offset = entry
+        return transaction_first_offset is None and now_ms - timestamp_ms >= self.expiration_ms
 
     def clear(self, end_offset: int) -> None:
         """Starts anew with a log that ends at `end_offset`."""
@@ -440,10 +444,38 @@ class ProducerState:
                 self._producers[entry.producer_id] = entry
         if self._producers:
             self.changed_end_offset = end_offset
-        begun = [entry for entry in self._producers.values() if entry.transaction_first_offset is not None]
+        begun = [entry for entry in self if entry.transaction_first_offset is not None]
         for entry in sorted(begun, key=lambda each: each.transaction_first_offset or 0):
             first_offset = entry.transaction_first_offset or 0
             self._ongoing[first_offset] = _Transaction(entry.producer_id, first_offset)
+
+
+def next_of(
+    known: ProducerFields,
+    producer_epoch: int,
+    base_sequence: int,
+    last_offset_delta: int,
+    last_offset: int,
+    timestamp_ms: int,
+) -> ProducerFields | None:
+    """`ProducerState.check_client` for what nearly every batch is: the next one of a producer that is known, outside
+    of transactions. None for all else, good or bad.
+    """
+    producer_id, epoch, batches, _, coordinator_epoch, first_offset = known
+    if (
+        epoch != producer_epoch
+        or not batches
+        or base_sequence != (batches[-1][0] + 1) & INT32_MAX
+        or first_offset is not None
+    ):
+        return None
+    batch = (base_sequence + last_offset_delta) & INT32_MAX, last_offset, last_offset_delta, timestamp_ms
+    if len(batches) == BATCHES_REMEMBERED:
+        _, second, third, fourth, fifth = batches
+        batches = second, third, fourth, fifth, batch
+    else:
+        batches += (batch,)
+    return producer_id, producer_epoch, batches, timestamp_ms, coordinator_epoch, None
 
 
 def _check_epoch(entry: ProducerEntry, epoch: int, offset: int) -> None:
@@ -505,23 +537,23 @@ def _with_marker(
     return Update(ProducerEntry(entry.producer_id, epoch, batches, timestamp_ms, marker.coordinator_epoch), completed)
 
 
-def _snapshot_entry(entry: ProducerEntry) -> ProducerSnapshotEntry:
-    last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, entry.timestamp_ms)
-    first_offset = entry.transaction_first_offset
+def _snapshot_entry(entry: ProducerFields) -> ProducerSnapshotEntry:
+    producer_id, epoch, batches, timestamp_ms, coordinator_epoch, first_offset = entry
+    last_sequence, last_offset, offset_delta, _ = batches[-1] if batches else (NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
     return ProducerSnapshotEntry(
-        entry.producer_id,
-        entry.epoch,
-        last.last_sequence,
-        last.last_offset,
-        last.offset_delta,
-        entry.timestamp_ms,
-        entry.coordinator_epoch,
+        producer_id,
+        epoch,
+        last_sequence,
+        last_offset,
+        offset_delta,
+        timestamp_ms,
+        coordinator_epoch,
         NO_OFFSET if first_offset is None else first_offset,
     )
 
 
 def _entry_of_snapshot(stored: ProducerSnapshotEntry) -> ProducerEntry:
-    batches: tuple[BatchMetadata, ...] = ()
+    batches: tuple[BatchFields, ...] = ()
     if stored.last_offset >= 0:
         batches = (BatchMetadata(stored.last_sequence, stored.last_offset, stored.offset_delta, stored.timestamp_ms),)
     first_offset = stored.transaction_first_offset

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,19 @@ def facts(segment: Segment) -> dict[str, Any]:
     }
 
 
+def appended_together(log: PartitionLog, batches: Sequence[bytearray], epoch: int) -> list[AppendResult | AppendError]:
+    """The outcomes, whose figures are right."""
+    sent_bytes = list(map(len, batches))
+    together = log.append_all_as_leader(batches, epoch, produce_version=9)
+    outcomes = [each if isinstance(each, AppendError) else AppendResult._make(each) for each in together.outcomes]
+    results = [(each, size) for each, size in zip(outcomes, sent_bytes, strict=True) if isinstance(each, AppendResult)]
+    assert together.error_count == len(outcomes) - len(results)
+    assert together.record_count == sum(each.record_count for each, _ in results)
+    assert together.converted_count == sum(each.converted_count for each, _ in results)
+    assert together.sent_bytes == sum(size for _, size in results)
+    return outcomes
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     "config",
@@ -109,7 +122,7 @@ def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, con
         for _ in range(12):
             batches = [producers.batch() for _ in range(chance.randint(0, batches_max))]
             expected = one_by_one(single, [bytearray(data) for data in batches])
-            found = joined.append_all_as_leader(batches, 4, produce_version=9)
+            found = appended_together(joined, batches, 4)
             assert [shown(outcome) for outcome in found] == [shown(outcome) for outcome in expected]
             assert joined.log_end_offset == single.log_end_offset
             assert list(joined.producers) == list(single.producers)
@@ -130,7 +143,7 @@ def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, con
 def test_the_time_of_the_append_is_one_for_all(with_broker: WithBroker) -> None:
     async def scenario(broker: LogBroker) -> None:
         log = broker.log()
-        outcomes = log.append_all_as_leader([records(b"a"), records(b"b", b"c")], 0, produce_version=9)
+        outcomes = appended_together(log, [records(b"a"), records(b"b", b"c")], 0)
         first, second = (outcome for outcome in outcomes if isinstance(outcome, AppendResult))
         assert (first.first_offset, second.first_offset, second.last_offset) == (0, 1, 2)
         assert first.log_append_time_ms == second.log_append_time_ms == first.max_timestamp_ms > NOW_MS

@@ -58,7 +58,7 @@ def test_what_a_leader_appends_is_read_back_after_a_crash(with_broker: WithBroke
         assert (log.log_end_offset, log.recovery_point, log.latest_epoch) == (20, 0, 0)
         entry = log.producers.get(7)
         assert entry is not None
-        assert [batch.last_sequence for batch in entry.batches] == [15, 16, 17, 18, 19]
+        assert [batch[0] for batch in entry.batches] == [15, 16, 17, 18, 19]
 
     with_broker(write, read, is_clean=False)
 
@@ -386,10 +386,8 @@ def test_what_several_requests_bring_has_outcomes_of_its_own(with_broker: WithBr
             records(b"broken")[:-1] + b"?",
             records(b"last"),
         ]
-        outcomes = log.append_all_as_leader(sent, 0)
-        assert [
-            each.code if isinstance(each, AppendError) else (each.first_offset, each.is_duplicate) for each in outcomes
-        ] == [
+        outcomes = log.append_all_as_leader(sent, 0).outcomes
+        assert [each.code if isinstance(each, AppendError) else (each[0], each[7]) for each in outcomes] == [
             (1, False),
             (0, True),
             (2, False),
@@ -417,7 +415,7 @@ def test_nothing_more_is_appended_when_a_write_for_several_requests_has_failed(
             for sequence in (0, 1)
             for producer_id in (7, 8)
         ]
-        outcomes = log.append_all_as_leader(sent, 0)
+        outcomes = log.append_all_as_leader(sent, 0).outcomes
         assert [isinstance(each, AppendError) and each.code for each in outcomes] == [ErrorCode.KAFKA_STORAGE_ERROR] * 4
         assert (log.is_offline, log.log_end_offset, len(log.segments.active.pending)) == (True, 0, 0)
 

@@ -21,6 +21,7 @@ from barnabas.log.producers.producer_state import (
     ProducerStateError,
     TransactionCoordinatorFencedError,
     Update,
+    next_of,
 )
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker
@@ -70,7 +71,10 @@ class Partition:
         assert outcome == wanted, "both in one give what they give one by one"
         if isinstance(outcome, BatchMetadata):
             return outcome.first_offset
-        self.state.apply_clients([outcome], base_offset + batch.record_count)
+        if batch.is_transactional:
+            self.state.apply(Update(ProducerEntry._make(outcome), None), base_offset + batch.record_count)
+        else:
+            self.state.apply_clients({outcome[0]: outcome}, base_offset + batch.record_count)
         self.log.append((batch._replace(base_offset=base_offset), None))
         return base_offset
 
@@ -398,15 +402,28 @@ def test_what_becomes_of_producers_together_is_what_becomes_of_each() -> None:
     together, alone = Partition().state, Partition().state
     for state in (together, alone):
         assert state.begin_verification(1, 0, 0) is not None
-        state._verifications[1].is_verified = True
-    batches = [header(0, producer_id=1, attributes=ATTRIBUTE_TRANSACTIONAL), header(0, producer_id=2)]
+        assert state.begin_verification(3, 0, 0) is not None
+    batches = [header(0, producer_id=1), header(0, producer_id=2)]
     entries = [together.check_client(batch, offset, 1000) for offset, batch in enumerate(batches)]
-    together.apply_clients([entry for entry in entries if not isinstance(entry, BatchMetadata)], 2)
+    together.apply_clients({entry[0]: entry for entry in entries if not isinstance(entry, BatchMetadata)}, 2)
     for offset, batch in enumerate(batches):
         entry = alone.check_client(batch, offset, 1000)
         assert not isinstance(entry, BatchMetadata)
-        alone.apply(Update(entry, None), 2)
+        alone.apply(Update(ProducerEntry._make(entry), None), 2)
     assert together == alone
-    assert together.first_unstable_offset == 0
-    assert not together._verifications, "an open transaction needs no question any more"
-    assert not together._awaited
+    assert list(together) == list(alone)
+    for state in (together, alone):
+        assert (list(state._verifications), list(state._awaited)) == ([3], [3]), "a question is over with the answer"
+
+
+def test_the_next_batches_of_a_producer_are_known_and_nothing_else_is() -> None:
+    partition = Partition()
+    for number in range(7):
+        partition.send(number * 3, 3)
+        known = partition.state.fields(PRODUCER)
+        assert known is not None
+        sequence = number * 3 + 3
+        wanted = partition.prepared(header(sequence, 2), 50)
+        assert next_of(known, 0, sequence, 1, 51, 1000) == wanted
+        for epoch, other in ((0, sequence - 3), (0, sequence + 1), (1, 0), (1, sequence)):
+            assert next_of(known, epoch, other, 1, 51, 1000) is None
