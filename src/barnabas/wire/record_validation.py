@@ -332,9 +332,10 @@ def validate_usual(
     if record_count == 1 and base_timestamp_ms >= 0 and not attributes & ATTRIBUTE_COMPRESSION:
         has_all_keys = scan_one_record(buffer, BATCH_HEADER_BYTES, length, key_size)
     if has_all_keys is None:
-        payload: Buffer | None = memoryview(records)[BATCH_HEADER_BYTES:]
+        stored = memoryview(records)[BATCH_HEADER_BYTES:]
+        payload: Buffer | None = stored
         if attributes & ATTRIBUTE_COMPRESSION:
-            payload = _decompressed(payload, attributes, rules, produce_version, only_at_once)
+            payload = _decompressed(stored, attributes, rules, produce_version, only_at_once)
         scan = None if payload is None else scan_usual(payload, record_count, base_timestamp_ms)
         if payload is None or scan is None:
             return None
