@@ -40,6 +40,8 @@ _OF_NO_KAFKA: Final = (
 """Tests of Quix Streams that want a container of something else: PostgreSQL, or Confluent's schema registry."""
 _BROKER_0: Final = (
     "tests.test_quixstreams.test_internal_consumer.test_consumer.TestInternalConsumer::test_consumer_reuse",
+    "tests.test_quixstreams.test_kafka.test_consumer::test_consumer_close_inner_consumer",
+    "tests.test_quixstreams.test_kafka.test_consumer::test_consumer_start_close",
 )
 
 
