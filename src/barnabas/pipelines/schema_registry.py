@@ -235,7 +235,7 @@ def _referenced(
 def _answer_about(content: Any) -> Referenced:
     """As much of an answer as is looked at: it may be long, and of anything."""
     text = content.get("schema") if isinstance(content, dict) else None
-    if not isinstance(text, str) or len(text) > SCHEMA_BYTES_MAX:
+    if not isinstance(text, str):
         return Referenced(None, None)
     try:
         return Referenced(text, _places(content.get("references") or []))

@@ -353,6 +353,22 @@ def test_a_schema_of_another_shape_makes_records_that_do_not_fit(
     assert 14 not in made.sources[0].writers.by_id
 
 
+def test_no_more_schemas_are_asked_for_than_one_may_refer_to_by_others(
+    registry: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    made, most = pipeline(tmp_path, registry.server_port), schema_registry.REFERENCES_MAX
+    for number in range(2 * most):  # each names the next, and itself
+        named = [{"name": "x", "subject": f"T{each}", "version": 1} for each in (number, number + 1)]
+        text = json.dumps({"type": "enum", "name": f"T{number}", "symbols": ["A"]})
+        Registry.answers[f"/subjects/T{number}/versions/1"] = (200, {"schema": text, "references": named})
+    first = [{"name": "x", "subject": "T0", "version": 1}]
+    Registry.answers["/schemas/ids/14"] = (200, {"schema": ONE, "references": first})
+    assert learn_unknown(made, f"{UNKNOWN_SCHEMA}s:14")
+    assert made.sources[0].writers is not None
+    assert 14 not in made.sources[0].writers.by_id
+    assert len(Registry.asked) == 1 + most
+
+
 def test_what_is_kept_of_others_is_bounded_by_its_length() -> None:
     writers, text = WriterSchemas(), "x" * (REFERENCED_CHARACTERS_MAX // 4)
     for number in range(20):
