@@ -98,6 +98,29 @@ def test_a_partition_that_is_new_has_nothing_before_and_neither_has_that_of_anot
     assert told.remembered() == [(0, 2_000, 1, None, 0), (1, 4_000, 0, None, 0), (2, 5_000, 0, (1, 0), 1)]
 
 
+def test_partitions_of_several_topics_in_one_request_are_told_apart_and_so_is_a_namesake_that_was_not_seen_to_go() -> (
+    None
+):
+    told = Told()
+
+    def of(*topics: tuple[str, Uuid, State]) -> None:
+        told.clock.now_ms += 1_000
+        named = [
+            UpdateMetadataRequest.UpdateMetadataTopicState(topic_name=name, topic_id=topic_id, partition_states=[one])
+            for name, topic_id, one in topics
+        ]
+        told.cache.apply(UpdateMetadataRequest(topic_states=named))
+
+    a, b, c = ID, OTHER_ID, Uuid(b"c" * 16)
+    of(("a", a, state(1)), ("b", b, state(5)))
+    of(("a", a, state(2)), ("b", b, state(6)), ("c", c, state(0)))
+    of(("a", c, state(0)), ("b", b, state(7)))
+    assert [
+        (each.partition.topic, each.topic_id, each.before and each.before.leader_epoch, each.after.leader_epoch)
+        for _, each in told.changes.after(-1, 100)
+    ] == [("a", a, 1, 2), ("b", b, 5, 6), ("c", c, None, 0), ("a", c, None, 0), ("b", b, 6, 7)]
+
+
 def test_only_the_last_are_kept_and_none_is_missing_since_the_last_that_went() -> None:
     told = Told(kept=3)
     told.of(state(0))
