@@ -1,7 +1,8 @@
 """Tables at URLs: of a file system of Hadoop's that is no path of this machine. Each batch is there once, whatever ends
 a run, also in the middle of a commit; and one run has a table, without a lock that a store could keep.
 
-Files stand for topics, and one Spark is for all. Real kills are in `test_pipeline_table_command`.
+Files stand for topics, and one Spark is for all. Iceberg's tables are those of a catalog over the URL, and what these
+have besides is in `test_pipeline_tables`. Real kills are in `test_pipeline_table_command`.
 """
 
 from __future__ import annotations
@@ -77,14 +78,12 @@ def test_rows_are_at_a_url_once_although_runs_end_in_a_commit_and_behind_it(
     assert runs.state.batches_done("flights").finished == 1
     runs.add([row(4)])
     runs.run()
-    runs.run()
     assert runs.table() == [*expected, (4, "UA", "u")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_table_at_a_url_has_newest_rows_new_columns_and_few_files(spark: Any, tmp_path: Path, kind: str) -> None:
+def test_a_table_at_a_url_has_newest_rows_new_columns_and_few_files(spark: Any, tmp_path: Path) -> None:
     how = f"{KEYED}, compact: {{every: 2, target: 1MiB}}"
-    runs = runs_at(spark, tmp_path, kind, how)
+    runs = runs_at(spark, tmp_path, "delta", how)
     runs.add([row(1, minute=1), row(2), row(1, "old", minute=0)])
     runs.add([row(2, op="d"), row(3, "DL")])
     runs.run()
@@ -100,9 +99,8 @@ def test_a_table_at_a_url_has_newest_rows_new_columns_and_few_files(spark: Any, 
     assert runs.table() == [(1, "AA", 100), (3, "DL", None)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_table_at_a_url_has_one_state_and_one_run(spark: Any, tmp_path: Path, kind: str) -> None:
-    runs = runs_at(spark, tmp_path, kind, APPENDED)
+def test_a_table_at_a_url_has_one_state_and_one_run(spark: Any, tmp_path: Path) -> None:
+    runs = runs_at(spark, tmp_path, "delta", APPENDED)
     runs.add([row(1)])
     runs.run()
     state, pipeline = runs.state, runs.pipeline
