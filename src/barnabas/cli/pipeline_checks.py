@@ -21,6 +21,7 @@ def read_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
     from barnabas.pipelines.backfill import refuse_half_replaced
     from barnabas.pipelines.reading import read_pipeline
     from barnabas.pipelines.spark_extra import require_spark_extra
+    from barnabas.pipelines.topic_options import resolved_options
 
     require_spark_extra()
     pipeline = read_pipeline(path)
@@ -28,6 +29,7 @@ def read_before_spark(path: Path, bootstrap: str) -> tuple[Pipeline, str]:
     for line in advice_on(pipeline):
         say(f"warning: {line}")
     refuse_half_replaced(pipeline)
+    resolved_options(pipeline)
     return checked_before_spark(pipeline, bootstrap), bootstrap
 
 

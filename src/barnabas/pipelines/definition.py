@@ -153,6 +153,15 @@ class Starting:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """A setting of Spark's connector or of a Kafka client, `kafka.` before it, with its value as text and its line."""
+
+    name: str
+    value: str
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column of a source's schema; `type` is Spark's DDL as it was written, such as `ARRAY<INT>`."""
 
@@ -227,6 +236,8 @@ class Source:
     """Of framed PROTOBUF: whether a record of another message is no row; else it does not fit."""
     key_format: KeyFormat | None = None
     """How keys are written; None where they are text, or whatever they are."""
+    options: tuple[Option, ...] = ()
+    """How it is read (`topic_options`)."""
     is_key: ClassVar[bool] = False
 
     @property
@@ -312,6 +323,8 @@ class TopicSink:
     delete_line: int = 0
     key_format: KeyFormat | None = None
     """How keys are written; None for a JSON object."""
+    options: tuple[Option, ...] = ()
+    """How it is written (`topic_options`)."""
     is_key: ClassVar[bool] = False
 
     @property

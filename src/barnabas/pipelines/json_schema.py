@@ -10,7 +10,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from barnabas.pipelines import cases, file_parts, named_jars, reading, schema_registry, sink_reading, source_reading
+from barnabas.pipelines import (
+    cases,
+    file_parts,
+    named_jars,
+    reading,
+    schema_registry,
+    sink_reading,
+    source_reading,
+    topic_options,
+)
 from barnabas.pipelines.cluster_access import CLUSTER_KEYS, CONNECTOR_KEYS, SECRET_KEYS
 from barnabas.pipelines.definition import (
     AHEAD_MS_DEFAULT,
@@ -186,6 +195,7 @@ def _source() -> Schema:
             "type": "boolean",
         },
         "on_error": _choice("What becomes of a record that does not fit the schema.", OnError),
+        "options": _options("Settings of Spark's connector and of Kafka's consumer.", topic_options.SOURCE_OPTIONS),
     }
     source = _block("A topic.", source_reading.SOURCE_KEYS, keys, ("topic",))
     written = {"properties": {"format": {"enum": [SourceFormat.AVRO.value]}}, "required": ["format", "schema_file"]}
@@ -265,6 +275,7 @@ def _sink() -> Schema:
         "from": _text("The step, or source, whose rows are written."),
         "key": _columns("Columns by which the newest row is the result; of a topic the record's key."),
         "delivery": _choice("How often a row may be in the topic.", Delivery),
+        "options": _options("Of a topic: settings of the producer that writes it.", topic_options.SINK_OPTIONS),
         "delete": _text(
             "A BOOLEAN column: rows for which it is true remove the row of their key; of a topic they are tombstones."
         ),
@@ -286,13 +297,15 @@ def _sink() -> Schema:
         ),
     }
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
-    lake, base = sink_reading.LAKE_KEYS, (*sink_reading.JDBC_KEYS, *sink_reading.FORMAT_KEYS)
+    lake = sink_reading.LAKE_KEYS
+    of_topics = (*sink_reading.FORMAT_KEYS, topic_options.KEY)
+    base = (*sink_reading.JDBC_KEYS, *of_topics)
     forbidden = {
         "topic": (*(key for key in lake if key != "delete"), *sink_reading.JDBC_KEYS),
         "parquet": ("delivery", *lake, *base),
         "delta": ("delivery", *base),
         "iceberg": ("delivery", *base),
-        "jdbc": ("partition_by", "compact", *sink_reading.FORMAT_KEYS),
+        "jdbc": ("partition_by", "compact", *of_topics),
     }
     kinds = [
         {
@@ -308,6 +321,27 @@ def _client_keys(keys: Iterable[str]) -> dict[str, Schema]:
     """Keys of Kafka's clients; secrets are named."""
     secret = {"type": "string", "pattern": "[$][{](env|file):"}
     return {key: secret if key in SECRET_KEYS else {"type": ["string", "number", "boolean"]} for key in keys}
+
+
+def _options(about: str, settings: Mapping[str, topic_options.Setting]) -> Schema:
+    """The block of options; each may also be named, as a secret is."""
+    return {
+        "description": about,
+        "type": "object",
+        "maxProperties": topic_options.OPTIONS_MAX,
+        "properties": {name: _option(setting) for name, setting in settings.items()},
+        "additionalProperties": False,
+    }
+
+
+def _option(setting: topic_options.Setting) -> Schema:
+    named = {"type": "string", "pattern": _SECRET.pattern}
+    value: Schema = {"type": ["string", "number", "boolean"]}
+    if setting.bounds is not None:
+        value = {"type": "integer", "minimum": setting.bounds[0], "maximum": setting.bounds[1]}
+    elif setting.words:
+        value = {"type": "boolean"} if "true" in setting.words else {"enum": list(setting.words)}
+    return {"description": setting.about, "anyOf": [value, named]}
 
 
 def _columns(about: str) -> Schema:

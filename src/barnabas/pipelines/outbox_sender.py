@@ -27,7 +27,6 @@ from barnabas.client.errors import (
 from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.retrying import is_retriable
-from barnabas.client.settings import ProducerSettings
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.kernel.host import OffloadKind
 from barnabas.kernel.real_host import RealHost, run
@@ -36,6 +35,7 @@ from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
 from barnabas.pipelines.cluster_access import client_settings
 from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
 from barnabas.pipelines.outbox import Sent
+from barnabas.pipelines.outbox_options import batch_bytes, client_options, producer_settings, request_bytes_max
 from barnabas.pipelines.sources import ROW_BYTES_MAX
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError, StagedRecords
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -52,10 +52,8 @@ TRANSACTION_MS_MAX: Final = 900_000
 BYTES_PER_MS_MIN: Final = 1_000
 """A transaction is given time for so slow a cluster; one that needs more is tried again with twice the time."""
 
-_BATCH_BYTES: Final = 256 * 1024
 _SMALL_BATCH_BYTES: Final = 16 * 1024
 _RECORD_BYTES_MAX: Final = ROW_BYTES_MAX - 1_024
-_BUFFER_BYTES: Final = 2 * ROW_BYTES_MAX
 _OWN_PART: Final = 0.9
 """Of a transaction's time, after which we abort it, before its coordinator does."""
 _ATTEMPTS_SECONDS: Final = 120.0
@@ -131,9 +129,9 @@ class OutboxSenders:
         self.pipeline = pipeline
         self._stop = stop
         self.group_id = f"{pipeline.group_id}-{state_id}"
-        self._settings = client_settings(
-            pipeline, bootstrap_servers, request_timeout_ms=_REQUEST_MS_MAX, api_timeout_ms=_ANSWER_MS_MAX
-        )
+        of_client = {"request_timeout_ms": _REQUEST_MS_MAX, **client_options(pipeline)}
+        api_timeout_ms = max(_ANSWER_MS_MAX, of_client["request_timeout_ms"])
+        self._settings = client_settings(pipeline, bootstrap_servers, api_timeout_ms=api_timeout_ms, **of_client)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: Client | None = None
         self._is_ready = threading.Event()
@@ -237,7 +235,7 @@ class QuerySender:
         self._producer: TransactionalProducer | None = None
         self._lane: Lane | None = None
         self._group: GroupCoordinator | None = None
-        self._batch_bytes = _BATCH_BYTES
+        self._batch_bytes = batch_bytes(sinks[0])
         self._timeout_ms = TRANSACTION_MS_MIN
         self._timeout_ms_max = TRANSACTION_MS_MAX
         self._sent: Sent | None = None
@@ -362,13 +360,7 @@ class QuerySender:
             await self._producer.close()
             self._producer = None
         client = await self._senders.client()
-        settings = ProducerSettings(
-            batch_bytes=self._batch_bytes,
-            request_bytes_max=ROW_BYTES_MAX,
-            buffer_bytes_max=_BUFFER_BYTES,
-            max_block_ms=TRANSACTION_MS_MAX,
-            delivery_timeout_ms=TRANSACTION_MS_MAX,
-        )
+        settings = producer_settings(self._sinks[0], self._batch_bytes, TRANSACTION_MS_MAX)
         while True:
             timeout_ms = min(self._timeout_ms, self._timeout_ms_max)
             producer = TransactionalProducer(client, self._transactional_id, settings, timeout_ms=timeout_ms)
@@ -513,6 +505,12 @@ class QuerySender:
             )
         if isinstance(error, ProducerFencedError):
             return self._taken(error.code.name)
+        if isinstance(cause, RecordTooLargeError) and request_bytes_max(self._sinks[0]) < ROW_BYTES_MAX:
+            return pipeline.error(
+                f"a row for {self._topics} is larger than kafka.max.request.size in its options: {cause}; run it again "
+                "with more, nothing of its batch is in the topic",
+                line,
+            )
         if isinstance(cause, KafkaError) and cause.code in _TOO_LARGE:
             return pipeline.error(
                 f"a row is larger than the topic takes ({self._topics}): {cause}; raise its `max.message.bytes`, for "

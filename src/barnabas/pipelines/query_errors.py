@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from barnabas.pipelines.definition import KeyedSink, Pipeline, SourceFormat
+from barnabas.pipelines.definition import KeyedSink, Option, Pipeline, SourceFormat, TopicSink
 from barnabas.pipelines.lake_rows import TWO_ROWS
 from barnabas.pipelines.sources import BAD_KEY, BAD_RECORD, ROW_BYTES_MAX
 
@@ -138,6 +138,13 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
     if "TopicAuthorization" in text or "GroupAuthorization" in text:
         return QueryFailure(f"the brokers refuse {query}: {_reason(text)}; it needs that permission{more}")
     if "RecordTooLarge" in text and "max.request.size" in text:
+        bounded = _bounded_by_option(pipeline, query)
+        if bounded is not None:
+            return QueryFailure(
+                f"a row of {query} is larger than kafka.max.request.size in the options of topic {bounded[0]} "
+                f"({bounded[1].value}): {_reason(text)}; raise that, or make less of it in a step{more}",
+                bounded[1].line,
+            )
         return QueryFailure(
             f"a row of {query} is larger than any that is written ({ROW_BYTES_MAX // 1024**2} MiB): {_reason(text)}; "
             f"make less of it in a step{more}"
@@ -169,6 +176,13 @@ def _after(text: str, mark: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return content if isinstance(content, dict) else None
+
+
+def _bounded_by_option(pipeline: Pipeline, query: str) -> tuple[str, Option] | None:
+    """The topic of the query whose own options bound its records, and the option."""
+    topics = (sink for sink in pipeline.sinks if isinstance(sink, TopicSink) and sink.from_view == query)
+    found = ((sink.topic, option) for sink in topics for option in sink.options)
+    return next((each for each in found if each[1].name == "kafka.max.request.size"), None)
 
 
 def _of_two_rows(pipeline: Pipeline, query: str, key: dict[str, Any]) -> QueryFailure:

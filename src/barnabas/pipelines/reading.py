@@ -34,6 +34,7 @@ from barnabas.pipelines.schema_registry import registry_of
 from barnabas.pipelines.sink_reading import refuse_sinks_in_the_way, sinks_of
 from barnabas.pipelines.source_reading import SOURCE_KEYS, source_of
 from barnabas.pipelines.sql_steps import SqlError, parse_query, refuse_joins_of_topics
+from barnabas.pipelines.topic_options import refuse_different_options
 from barnabas.pipelines.yaml_positions import Section, Text, nearest, read_document
 
 SOURCES_MAX: Final = 50
@@ -113,6 +114,7 @@ def read_pipeline(path: Path) -> Pipeline:
         jars=jars_named(document, path) if "jars" in document else (),
     )
     refuse_sinks_in_the_way(pipeline)
+    refuse_different_options(pipeline)
     return pipeline
 
 

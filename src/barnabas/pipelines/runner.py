@@ -57,6 +57,7 @@ from barnabas.pipelines.spark_extra import pyspark_version
 from barnabas.pipelines.spark_internals import has_class
 from barnabas.pipelines.spark_messages import spark_message
 from barnabas.pipelines.state_directory import RunEnd, StateDirectory, spark_path
+from barnabas.pipelines.topic_options import resolved_options
 from barnabas.pipelines.topic_outboxes import QueryOutbox, opened_outboxes
 from barnabas.pipelines.topic_tables import TableFailedError, TablesMoved, TopicTables, opened_tables
 
@@ -108,6 +109,7 @@ def run_pipeline(
     On `stop` the batch under way is finished, for 60 s at most. Killed at any moment, the next run gives the same
     result. Call it on the main thread. Raises PipelineError, and leaves the reason for `status`.
     """
+    pipeline = resolved_options(pipeline)
     return _recorded(pipeline, progress, lambda at: _run(pipeline, options, progress, stop or threading.Event(), at))
 
 
@@ -122,7 +124,7 @@ def run_pipeline_in(
 
     The session's listeners and temporary views are the run's own: give it a `newSession()` each time.
     """
-    stop = stop or threading.Event()
+    pipeline, stop = resolved_options(pipeline), stop or threading.Event()
 
     def run(state: StateDirectory) -> RunSummary:
         began = time.monotonic()

@@ -28,6 +28,8 @@ from barnabas.pipelines.file_parts import View, choice_of, directory_of, place_o
 from barnabas.pipelines.file_secrets import has_reference, stands_open
 from barnabas.pipelines.source_reading import formatted_sink
 from barnabas.pipelines.table_urls import overlap
+from barnabas.pipelines.topic_options import KEY as OPTIONS
+from barnabas.pipelines.topic_options import sink_options
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
 SINKS_MAX: Final = 20
@@ -39,7 +41,7 @@ COMPACT_KEYS: Final = ("every", "target")
 COMPACT_EVERY_MAX: Final = 1_000_000
 JDBC_KEYS: Final = ("table", "user", "password", "driver", "connections")
 FORMAT_KEYS: Final = ("format", "schema_file", "message", "framing", "subject", "schema_id", "key_format")
-SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", *FORMAT_KEYS, *LAKE_KEYS, *JDBC_KEYS)
+SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", OPTIONS, *FORMAT_KEYS, *LAKE_KEYS, *JDBC_KEYS)
 CONNECTIONS_MAX: Final = 64
 CATALOG_PREFIX: Final = "spark.sql.catalog."
 
@@ -84,7 +86,7 @@ def _sink(
     for name in JDBC_KEYS:
         if name in section and kind != "jdbc":
             raise section.error(f"{name} is for databases, a sink with `jdbc`: remove it", section.keys[name])
-    for name in FORMAT_KEYS:
+    for name in (*FORMAT_KEYS, OPTIONS):
         if name in section and kind != "topic":
             raise section.error(f"{name} is for topics: remove it", section.keys[name])
     if kind == "topic":
@@ -140,7 +142,16 @@ def _topic_sink(section: Section, view: View, from_line: int, key: tuple[str, ..
     delete = _delete(section, view, key)
     line = section.keys.get("delete", 0)
     return TopicSink(
-        topic.value, view.name, topic.line, from_line, key, key_line, delivery, delete=delete, delete_line=line
+        topic.value,
+        view.name,
+        topic.line,
+        from_line,
+        key,
+        key_line,
+        delivery,
+        delete=delete,
+        delete_line=line,
+        options=sink_options(section, delivery),
     )
 
 

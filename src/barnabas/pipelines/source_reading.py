@@ -31,6 +31,7 @@ from barnabas.pipelines.durations import parse_duration_ms
 from barnabas.pipelines.file_parts import choice_of, directory_of, topic_of
 from barnabas.pipelines.protobuf_messages import DESCRIPTOR_BYTES_MAX, ProtobufSchemaError, columns_of_message
 from barnabas.pipelines.spark_schema import SchemaError, parse_schema, quoted_name
+from barnabas.pipelines.topic_options import source_options
 from barnabas.pipelines.writer_schemas import RegisteredSchema, WriterSchemas
 from barnabas.pipelines.yaml_positions import Section, Text, nearest
 
@@ -55,6 +56,7 @@ SOURCE_KEYS: Final = (
     "max_records_per_batch",
     "allow_data_loss",
     "on_error",
+    "options",
 )
 
 REFRESH_MS_MIN: Final = 1_000
@@ -119,6 +121,7 @@ def source_of(section: Section, name: str, line: int, path: Path, *, has_registr
         delimiter=_delimiter(section) if "delimiter" in section else ",",
         drops_others=_drops_others(section, framing),
         key_format=key_format_of(section, path, topic.value, has_registry=has_registry, is_written=False),
+        options=source_options(section),
     )
 
 

@@ -24,6 +24,7 @@ from barnabas.pipelines.definition import (
     Source,
     StartingPosition,
     Tombstones,
+    TopicSink,
 )
 from barnabas.pipelines.other_decodings import decoding_of, key_decoding
 
@@ -49,10 +50,12 @@ RECORD_TYPES = {
 ROW_BYTES_MAX = 32 * 1024 * 1024
 """The largest record that is written, key and value; a broker takes no request that is larger than 100 MiB."""
 
+ANSWER_MS_MAX = 6_000
+FETCH_WAIT_MS = 50
+"""What clients of a run have where nothing else is said (`topic_options`)."""
+
 _EARLIEST = -2
 _VALUE_CHARACTERS_MAX = 200
-_ANSWER_MS_MAX = 6_000
-_FETCH_WAIT_MS = 50
 _REFUSED_METRIC = "barnabas_refused_"
 _DECODED = "_barnabas_decoded"
 _DECODED_KEY = "_barnabas_decoded_key"
@@ -75,7 +78,7 @@ class KafkaOptions:
         return {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             # A broker that hangs, or is gone without a word, costs so much and not half a minute.
-            "kafka.request.timeout.ms": str(_ANSWER_MS_MAX),
+            "kafka.request.timeout.ms": str(ANSWER_MS_MAX),
             "kafka.reconnect.backoff.max.ms": "1000",
             **dict(self.access),
         }
@@ -95,13 +98,26 @@ class KafkaOptions:
         return {
             **self.connection,
             # Java's admin client waits that long for a leader that has died; only then Spark asks again.
-            "kafka.default.api.timeout.ms": str(_ANSWER_MS_MAX),
+            "kafka.default.api.timeout.ms": str(ANSWER_MS_MAX),
             # A reader to a partition's end would wait for the fetch that is ahead of its ListOffsets.
-            "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+            "kafka.fetch.max.wait.ms": str(FETCH_WAIT_MS),
             "kafka.isolation.level": "read_committed",
             "fetchOffset.numRetries": "8",
             "fetchOffset.retryIntervalMs": "500",
         }
+
+    def reading_of(self, source: Source) -> dict[str, str]:
+        """Options of a source: those that its file has (`topic_options`) count before the others."""
+        own = {option.name: option.value for option in source.options}
+        found = {**self.reading, **own}
+        request, api = "kafka.request.timeout.ms", "kafka.default.api.timeout.ms"
+        if api not in own and int(found[request]) > int(found[api]):
+            found[api] = found[request]  # Java's admin client refuses to be made otherwise
+        return found
+
+    def writing_to(self, sink: TopicSink) -> dict[str, str]:
+        """The same of a topic that Spark's sink writes."""
+        return {**self.writing, **{option.name: option.value for option in sink.options}, "topic": sink.topic}
 
 
 def stream_frame(
@@ -111,7 +127,7 @@ def stream_frame(
     Reads nothing yet, and asks no broker.
     """
     options = {
-        **kafka.reading,
+        **kafka.reading_of(source),
         "subscribe": source.topic,
         "maxOffsetsPerTrigger": str(source.max_records_per_batch),
         "failOnDataLoss": "false" if source.allow_data_loss else "true",
@@ -132,7 +148,7 @@ def range_frame(
 ) -> DataFrame:
     """The records of a part of a topic, offsets by partition: what is there of it. Each start has an end."""
     options = {
-        **kafka.reading,
+        **kafka.reading_of(source),
         "assign": json.dumps({source.topic: sorted(ends)}),
         "startingOffsets": json.dumps({source.topic: {str(number): at for number, at in starts.items()}}),
         "endingOffsets": json.dumps({source.topic: {str(number): at for number, at in ends.items()}}),
@@ -149,7 +165,7 @@ def records_of_batch(
     starts = {str(number): place.starts.get(number, _EARLIEST) for number in partitions}
     ends = {str(number): place.ends[number] for number in partitions}
     options = {
-        **kafka.reading,
+        **kafka.reading_of(source),
         "assign": json.dumps({source.topic: partitions}),
         "startingOffsets": json.dumps({source.topic: starts}),
         "endingOffsets": json.dumps({source.topic: ends}),

@@ -94,7 +94,7 @@ class TopicWriter(SinkWriter):
         """Sends the records, as often as the batch is done."""
         if self._kafka is None:
             raise RuntimeError("a topic is written without brokers")
-        options = {**self._kafka.writing, "topic": self._sink.topic}
+        options = self._kafka.writing_to(self._sink)
         encoded_records_of(frame, self._sink).write.format("kafka").options(**options).save()
         return Written(is_computed=True, is_held=False)
 
