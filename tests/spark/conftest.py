@@ -46,6 +46,7 @@ SHARING = {
         "test_pipeline_compaction",
         "test_pipeline_urls",
         "test_pipeline_fresh_tables",
+        "test_pipeline_options",
     ),
     "tester": ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),
     "plain": (

@@ -43,6 +43,7 @@ steps:
 sinks:
   - {topic: delays, from: by_hour, key: [name, hour]}
   - {parquet: out/delays, from: by_hour, key: [name, hour]}
+  - {console: 2, from: by_hour}
 """
 TESTS = """\
 tests:
@@ -70,6 +71,9 @@ tests:
         - _key: '{"name":"United","hour":"2013-01-01T05:00:00.000000Z"}'
           _value: '{"name":"United","hour":"2013-01-01T05:00:00.000000Z","delay":5.0,"fares":3.30,"flights":2}'
         - {flights: 1}
+      console by_hour:
+        - {name: United, flights: 2}
+        - {name: null, flights: 1}
   - name: a late row is dropped, and records that do not fit are letters
     given:
       flights:

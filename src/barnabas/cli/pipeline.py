@@ -508,6 +508,8 @@ def _run(
     """
     if metrics is not None:
         place_of(metrics)  # before anything else is looked at
+    import dataclasses
+
     from barnabas.pipelines.spark_cluster import LOCAL_CLUSTER
 
     place = LOCAL_CLUSTER if cluster is None else cluster.cluster()
@@ -525,7 +527,7 @@ def _run(
         open_progress(as_json, stop.set) as progress,
         serving_metrics(metrics, pipeline, progress) as told,
     ):
-        summary = run_pipeline(pipeline, options, told, stop)
+        summary = run_pipeline(pipeline, dataclasses.replace(options, show=progress.rows), told, stop)
     if stores and not summary.was_stopped:
         _store_classes(pipeline, jars_directory)
     return summary

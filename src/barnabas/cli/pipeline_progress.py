@@ -1,6 +1,8 @@
 """How `barnabas pipeline run` shows what it does: a live picture on a terminal, lines elsewhere, JSON for programs.
 
-Progress and messages go to standard error; standard output has the batches as JSON, or the sum at the end.
+Progress and messages go to standard error; standard output has the batches as JSON, or the sum at the end. What a sink
+`console` shows goes to standard output: as JSON among the batches, or as a table; where both are one terminal, above
+the picture.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ import datetime as dt
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import click
 
-from barnabas.cli.output import counted, print_json, printable, say, size
-from barnabas.pipelines.progress import Progress, ProgressSink, RunSummary, Totals
+from barnabas.cli.output import counted, print_json, printable, say, shown, size
+from barnabas.pipelines.progress import Progress, ProgressSink, RunSummary, ShownRows, Totals
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -23,10 +25,18 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _REFRESHES_PER_SECOND: Final = 4
+_GAP: Final = "  "
+
+
+class RunProgress(ProgressSink, Protocol):
+    """What a run tells, and shows."""
+
+    def rows(self, shown: ShownRows) -> None:
+        """Rows of a batch, of a sink `console`."""
 
 
 @contextlib.contextmanager
-def open_progress(as_json: bool, on_closed_output: Callable[[], object]) -> Iterator[ProgressSink]:
+def open_progress(as_json: bool, on_closed_output: Callable[[], object]) -> Iterator[RunProgress]:
     """What a run tells its progress to, by where the output goes.
 
     `on_closed_output` is called when nobody reads standard output any more, as `head` does after ten lines; what would
@@ -35,18 +45,35 @@ def open_progress(as_json: bool, on_closed_output: Callable[[], object]) -> Iter
     if as_json:
         yield JsonProgress(on_closed_output)
     elif sys.stderr.isatty():
-        with live_progress(sys.stderr) as progress:
+        with live_progress(sys.stderr, on_closed_output) as progress:
             yield progress
     else:
-        yield PlainProgress()
+        yield PlainProgress(on_closed_output)
+
+
+class _Output:
+    """Standard output, for as long as somebody reads it."""
+
+    def __init__(self, on_closed_output: Callable[[], object]) -> None:
+        self._on_closed_output = on_closed_output
+        self._is_closed = False
+
+    def write(self, print_it: Callable[[], None]) -> None:
+        """Prints, and tells once that nobody reads any more."""
+        if self._is_closed:
+            return
+        try:
+            print_it()
+        except BrokenPipeError:
+            self._is_closed = True
+            self._on_closed_output()
 
 
 class JsonProgress:
     """A line of JSON for each batch and one at the end, on standard output."""
 
     def __init__(self, on_closed_output: Callable[[], object]) -> None:
-        self._on_closed_output = on_closed_output
-        self._is_closed = False
+        self._output = _Output(on_closed_output)
 
     def said(self, line: str) -> None:
         """A line on standard error."""
@@ -60,18 +87,23 @@ class JsonProgress:
         """The sum as `RunSummary.to_json` has it."""
         self._print(summary.to_json())
 
+    def rows(self, shown: ShownRows) -> None:
+        """The rows as `ShownRows.to_json` has them."""
+        self._print(shown.to_json())
+
     def _print(self, document: dict[str, object]) -> None:
-        if self._is_closed:
-            return
-        try:
-            print_json(document)
-        except BrokenPipeError:
-            self._is_closed = True
-            self._on_closed_output()
+        self._output.write(lambda: print_json(document))
 
 
 class PlainProgress:
-    """A line for each batch on standard error, for logs."""
+    """A line for each batch on standard error, for logs; rows on standard output."""
+
+    def __init__(self, on_closed_output: Callable[[], object]) -> None:
+        self._output = _Output(on_closed_output)
+
+    def rows(self, shown: ShownRows) -> None:
+        """The rows as a table; none once nobody reads them any more."""
+        self._output.write(lambda: click.echo("\n".join(rows_lines(shown))))
 
     def said(self, line: str) -> None:
         """The line as it is."""
@@ -89,7 +121,8 @@ class PlainProgress:
 class LiveProgress:
     """A picture at the foot of the terminal, some lines for each query; what is said scrolls above it."""
 
-    def __init__(self, console: Console, live: Live) -> None:
+    def __init__(self, console: Console, live: Live, on_closed_output: Callable[[], object] = lambda: None) -> None:
+        self._output = _Output(on_closed_output)
         self._console = console
         self._live = live
         self._began = time.monotonic()
@@ -105,6 +138,14 @@ class LiveProgress:
         """Puts the batch into its query's lines."""
         self._last[progress.query] = progress
         self._doing = "running"
+
+    def rows(self, shown: ShownRows) -> None:
+        """The rows above the picture, or on standard output where that is no terminal."""
+        text = "\n".join(rows_lines(shown))
+        if sys.stdout.isatty():
+            self._console.print(text, markup=False, highlight=False, emoji=False, soft_wrap=True)
+        else:
+            self._output.write(lambda: click.echo(text))
 
     def ended(self, summary: RunSummary) -> None:
         """Leaves the picture as it is, with the sum below it."""
@@ -128,6 +169,17 @@ class LiveProgress:
         return Group(title, table)
 
 
+def rows_lines(rows: ShownRows) -> Iterator[str]:
+    """Rows of a batch as a table with a title, without control characters."""
+    count = f"the first {counted(len(rows.rows), 'row')}" if rows.has_more else counted(len(rows.rows), "row")
+    again = ", begun before: they may have been shown already" if rows.is_again else ""
+    yield f"{printable(rows.query)} batch {rows.batch_id}, {count}{again}:"
+    lines = [[printable(name) for name in rows.columns], *([shown(value) for value in row] for row in rows.rows)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for cells in lines:
+        yield _GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
 def query_lines(progress: Progress) -> list[Text]:
     """What a query has done, in lines that fit on a terminal of 80 columns."""
     from rich.text import Text
@@ -149,14 +201,14 @@ def query_lines(progress: Progress) -> list[Text]:
 
 
 @contextlib.contextmanager
-def live_progress(stream: TextIO) -> Iterator[LiveProgress]:
+def live_progress(stream: TextIO, on_closed_output: Callable[[], object] = lambda: None) -> Iterator[LiveProgress]:
     """A LiveProgress on a terminal; its last picture stays."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console(file=stream)
     live = Live(console=console, refresh_per_second=_REFRESHES_PER_SECOND, transient=False, redirect_stdout=False)
-    progress = LiveProgress(console, live)
+    progress = LiveProgress(console, live, on_closed_output)
     live.update(progress)
     with live:
         yield progress

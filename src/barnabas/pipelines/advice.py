@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.pipelines.definition import Pipeline, ReadMode
+from barnabas.pipelines.definition import ConsoleSink, Pipeline, ReadMode
 from barnabas.pipelines.sql_steps import parse_query
 
 
@@ -70,5 +70,7 @@ def _rows_without_key(pipeline: Pipeline) -> list[tuple[int, str]]:
     return [
         (sink.line, f'rows of "{sink.from_view}" are written again when they change: name its columns in "key"')
         for sink in pipeline.sinks
-        if not sink.key and any(_aggregates(pipeline, view) for view in views_behind(pipeline, sink.from_view))
+        if not sink.key
+        and not isinstance(sink, ConsoleSink)
+        and any(_aggregates(pipeline, view) for view in views_behind(pipeline, sink.from_view))
     ]

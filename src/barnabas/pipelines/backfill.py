@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.pipelines.definition import (
+    ConsoleSink,
     DeltaSink,
     IcebergSink,
     JdbcSink,
@@ -381,7 +382,7 @@ def _partition_by(sink: Sink) -> tuple[str, ...]:
 
 
 def _staged_sink(sink: Sink) -> Sink:
-    if isinstance(sink, TopicSink | JdbcSink):
+    if isinstance(sink, TopicSink | JdbcSink | ConsoleSink):
         return sink
     if isinstance(sink, LakeSink) and sink.url:
         return replace(sink, url=sink.url + STAGED)

@@ -24,6 +24,7 @@ from barnabas.pipelines.definition import (
     OFFSET_COLUMN,
     PARTITION_COLUMN,
     TIMESTAMP_COLUMN,
+    ConsoleSink,
     Framing,
     Pipeline,
     PipelineError,
@@ -197,6 +198,8 @@ def expectation_of(pipeline: Pipeline, name: str, refuse: Refuse) -> Expectation
         raise refuse(f'"{name}" is neither a step nor a source{hint}; of a sink write "topic NAME"')
     view = defined.name
     sinks = tuple(sink for sink in pipeline.sinks if sink.from_view == view)
+    # What is shown are the rows as they come, without a key that would make one of several.
+    sinks = tuple(sink for sink in sinks if not isinstance(sink, ConsoleSink)) or sinks
     if not sinks and not _reads_a_stream(pipeline, view):
         raise refuse(f'"{view}" reads tables only, so no batch has rows of it: expect a step that joins it')
     return Expectation(view, view, sinks, ())

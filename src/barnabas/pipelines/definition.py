@@ -458,10 +458,28 @@ class JdbcSink:
         return f"jdbc {self.table}"
 
 
+@dataclass(frozen=True, slots=True)
+class ConsoleSink:
+    """The first `rows_max` rows of each batch of `from_view` on the terminal, of each value `width` characters."""
+
+    from_view: str
+    line: int
+    from_line: int
+    rows_max: int
+    width: int
+    key: ClassVar[tuple[str, ...]] = ()
+    key_line: ClassVar[int] = 0
+
+    @property
+    def target(self) -> str:
+        """What people call it."""
+        return f"console {self.from_view}"
+
+
 LakeSink = DeltaSink | IcebergSink
 KeyedSink = DeltaSink | IcebergSink | JdbcSink
 TableSink = ParquetSink | DeltaSink | IcebergSink
-Sink = TopicSink | ParquetSink | DeltaSink | IcebergSink | JdbcSink
+Sink = TopicSink | ParquetSink | DeltaSink | IcebergSink | JdbcSink | ConsoleSink
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,6 +272,12 @@ def _sink() -> Schema:
             "minimum": 1,
             "maximum": sink_reading.CONNECTIONS_MAX,
         },
+        "console": _number("How many rows of each batch are shown on the terminal.", 1, sink_reading.ROWS_SHOWN_MAX),
+        "width": _number(
+            f"How many characters of a value are shown; {sink_reading.WIDTH_DEFAULT} if left out.",
+            sink_reading.WIDTH_MIN,
+            sink_reading.WIDTH_MAX,
+        ),
         "from": _text("The step, or source, whose rows are written."),
         "key": _columns("Columns by which the newest row is the result; of a topic the record's key."),
         "delivery": _choice("How often a row may be in the topic.", Delivery),
@@ -299,13 +305,15 @@ def _sink() -> Schema:
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
     lake = sink_reading.LAKE_KEYS
     of_topics = (*sink_reading.FORMAT_KEYS, topic_options.KEY)
-    base = (*sink_reading.JDBC_KEYS, *of_topics)
+    of_console = sink_reading.CONSOLE_KEYS
+    base = (*sink_reading.JDBC_KEYS, *of_topics, *of_console)
     forbidden = {
-        "topic": (*(key for key in lake if key != "delete"), *sink_reading.JDBC_KEYS),
+        "topic": (*(key for key in lake if key != "delete"), *sink_reading.JDBC_KEYS, *of_console),
         "parquet": ("delivery", *lake, *base),
         "delta": ("delivery", *base),
         "iceberg": ("delivery", *base),
-        "jdbc": ("partition_by", "compact", *of_topics),
+        "jdbc": ("partition_by", "compact", *of_topics, *of_console),
+        "console": ("key", "delivery", *lake, *sink_reading.JDBC_KEYS, *of_topics),
     }
     kinds = [
         {
@@ -369,6 +377,10 @@ def _list(about: str, item: Schema, count_max: int) -> Schema:
 def _text(about: str, form: re.Pattern[str] | None = None) -> Schema:
     pattern = r"\S" if form is None else _whole(form)
     return {"description": about, "type": "string", "pattern": pattern}
+
+
+def _number(about: str, lowest: int, highest: int) -> Schema:
+    return {"description": about, "type": "integer", "minimum": lowest, "maximum": highest}
 
 
 def _duration(about: str) -> Schema:

@@ -104,6 +104,32 @@ class RunSummary:
         return {"event": "summary", **asdict(self)}
 
 
+@dataclass(frozen=True, slots=True)
+class ShownRows:
+    """Rows of a batch that a sink `console` shows: the first ones, each value as text, cut if it was long.
+
+    `has_more`: the batch has others. `is_again`: it was begun before, so that they may have been shown before.
+    """
+
+    query: str
+    batch_id: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    has_more: bool
+    is_again: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The line for programs, with `"event": "rows"`."""
+        return {
+            "event": "rows",
+            "query": self.query,
+            "batch_id": self.batch_id,
+            "has_more": self.has_more,
+            "is_again": self.is_again,
+            "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows],
+        }
+
+
 class ProgressSink(Protocol):
     """Where a run tells what it does; called on one thread at a time."""
 

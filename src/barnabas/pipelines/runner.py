@@ -37,6 +37,7 @@ from barnabas.pipelines.plan import check_views, create_views, rows_to_write, ro
 from barnabas.pipelines.progress import (
     ProgressSink,
     RunSummary,
+    ShownRows,
     Totals,
     counted,
     is_finished_batch,
@@ -45,7 +46,7 @@ from barnabas.pipelines.progress import (
 )
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
-from barnabas.pipelines.running_query import RunningQuery
+from barnabas.pipelines.running_query import RunningQuery, offsets_passed
 from barnabas.pipelines.schema_learning import SchemaLearner
 from barnabas.pipelines.schema_registry import ask_registry, register_schemas
 from barnabas.pipelines.session import SparkOptions, spark_session
@@ -82,6 +83,7 @@ class RunOptions:
     `jars_directory` has Spark's Kafka connector on machines that cannot fetch it. `notes_classes` as SparkOptions has
     it. `offsets` is the part of the topics that is read: then the run ends with it. Without `commits_offsets` the group
     of the pipeline is left alone. `finish` is called with Spark when all is done. `cluster` is where Spark works.
+    `show` is given what sinks `console` show, on the thread of the progress.
     """
 
     bootstrap_servers: str
@@ -94,6 +96,7 @@ class RunOptions:
     commits_offsets: bool = True
     finish: Callable[[SparkSession, StateDirectory], None] | None = None
     cluster: SparkCluster = LOCAL_CLUSTER
+    show: Callable[[ShownRows], None] = lambda _rows: None
 
     @property
     def is_bounded(self) -> bool:
@@ -284,7 +287,7 @@ class PipelineRun:
         self._queries: dict[str, RunningQuery] = {}
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._notes: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._notes: queue.SimpleQueue[str | ShownRows] = queue.SimpleQueue()
         self._warnings: list[str] = []
         self._done, self._look_at = Totals(), 0.0
         self._stop_at: float | None = None
@@ -457,17 +460,9 @@ class PipelineRun:
 
     def _commit(self, group: GroupOffsets) -> None:
         """Commits the offsets of each topic that every query which reads it has passed."""
-        if not self._options.commits_offsets:
-            return
-        done: dict[str, dict[int, int]] = {}
-        for source in {source.topic for source in self._pipeline.sources if source.read is ReadMode.STREAM}:
-            readers = [running.offsets.get(source) for running in self._queries.values() if source in running.topics]
-            known = [offsets for offsets in readers if offsets is not None]
-            if known and len(known) == len(readers):
-                partitions = set(known[0]).intersection(*known)
-                done[source] = {number: min(offsets[number] for offsets in known) for number in partitions}
-        if done:
-            group.finished(done)
+        passed = offsets_passed(self._pipeline, self._queries.values())
+        if passed and self._options.commits_offsets:
+            group.finished(passed)
 
     def _idle(self, event: IdleEvent) -> None:
         running = self._started(event.run_id)
@@ -579,7 +574,11 @@ class PipelineRun:
         while not self._lines.empty():
             self._warn(self._lines.get())
         while not self._notes.empty():
-            self._progress.said(self._notes.get())
+            note = self._notes.get()
+            if isinstance(note, ShownRows):
+                self._options.show(note)
+            else:
+                self._progress.said(note)
 
     def _warn(self, message: str) -> None:
         self._warnings.append(message)

@@ -6,7 +6,8 @@ prepare     before Spark starts: the target is this run's for as long as it last
 recover     with Spark, before the first batch: the target is made where it is missing, and says which batches it has
 write       each batch: its rows are computed, and brought to where the target has them or can take them from
 commit      each batch: what was written is the target's, whole, and on the disk
-tidy        each batch that all targets have: what makes the target better for readers, and changes no row of it
+shown       each batch that all targets have: its rows for whoever watches
+tidy        the same: what makes the target better for readers, and changes no row of it
 
 Spark notes a batch as done after its `commit`, so a batch may come again, with the same records, after anything: after
 `write`, after `commit`. A target that is exact knows by then that it has it.
@@ -23,6 +24,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas.pipelines.progress import ShownRows
 from barnabas.pipelines.state_directory import StateDirectory
 
 if TYPE_CHECKING:
@@ -81,6 +83,10 @@ class SinkWriter(Protocol):
     def commit(self, batch_id: int, offsets: Offsets) -> None:
         """Has what `write` held be the target's; the batch ends at these offsets."""
         return
+
+    def shown(self) -> ShownRows | None:
+        """Of the batch that was written last what a person is to see, if anything."""
+        return None
 
     def tidy(self, batch_id: int) -> str:
         """Has the target be in order; what there is to say of it. That it cannot be done is no failure of the batch."""

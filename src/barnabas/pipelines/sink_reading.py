@@ -10,6 +10,7 @@ from typing import Final
 from barnabas.pipelines.compaction import PARQUET_REFUSED, TARGET_BYTES_DEFAULT, parse_size
 from barnabas.pipelines.definition import (
     Compact,
+    ConsoleSink,
     Delivery,
     DeltaSink,
     IcebergSink,
@@ -35,14 +36,29 @@ from barnabas.pipelines.yaml_positions import Section, Text, nearest
 SINKS_MAX: Final = 20
 KEY_COLUMNS_MAX: Final = 50
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state")
-SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg", "jdbc")
+SINK_KINDS: Final = ("topic", "parquet", "delta", "iceberg", "jdbc", "console")
 LAKE_KEYS: Final = ("delete", "newest_by", "partition_by", "compact")
 COMPACT_KEYS: Final = ("every", "target")
 COMPACT_EVERY_MAX: Final = 1_000_000
 JDBC_KEYS: Final = ("table", "user", "password", "driver", "connections")
 FORMAT_KEYS: Final = ("format", "schema_file", "message", "framing", "subject", "schema_id", "key_format")
-SINK_KEYS: Final = (*SINK_KINDS, "from", "key", "delivery", OPTIONS, *FORMAT_KEYS, *LAKE_KEYS, *JDBC_KEYS)
+CONSOLE_KEYS: Final = ("width",)
+SINK_KEYS: Final = (
+    *SINK_KINDS,
+    "from",
+    "key",
+    "delivery",
+    OPTIONS,
+    *FORMAT_KEYS,
+    *LAKE_KEYS,
+    *JDBC_KEYS,
+    *CONSOLE_KEYS,
+)
 CONNECTIONS_MAX: Final = 64
+ROWS_SHOWN_MAX: Final = 1_000
+WIDTH_DEFAULT: Final = 40
+WIDTH_MIN: Final = 4
+WIDTH_MAX: Final = 1_000
 CATALOG_PREFIX: Final = "spark.sql.catalog."
 
 TABLE_NAME: Final = re.compile(r"[A-Za-z_]\w{0,99}(?:\.[A-Za-z_]\w{0,99}){1,5}")
@@ -73,7 +89,8 @@ def _sink(
     key = _columns(section, "key", view)
     key_line = section.keys.get("key", section.line)
     if kind not in {"topic", "jdbc"} and "delivery" in section:
-        message = "delivery is for topics and databases: a table has each batch once in any case; remove it"
+        why = "what is shown is kept nowhere" if kind == "console" else "a table has each batch once in any case"
+        message = f"delivery is for topics and databases: {why}; remove it"
         raise section.error(message, section.keys["delivery"])
     for name in LAKE_KEYS:
         is_of_tables = name in {"partition_by", "compact"}
@@ -86,12 +103,17 @@ def _sink(
     for name in JDBC_KEYS:
         if name in section and kind != "jdbc":
             raise section.error(f"{name} is for databases, a sink with `jdbc`: remove it", section.keys[name])
+    for name in CONSOLE_KEYS:
+        if name in section and kind != "console":
+            raise section.error(f"{name} is for what is shown, a sink with `console`: remove it", section.keys[name])
     for name in (*FORMAT_KEYS, OPTIONS):
         if name in section and kind != "topic":
             raise section.error(f"{name} is for topics: remove it", section.keys[name])
     if kind == "topic":
         sink = _topic_sink(section, view, from_line, key, key_line)
         return formatted_sink(section, path, sink, has_registry=has_registry)
+    if kind == "console":
+        return _console_sink(section, view.name, from_line)
     text = section.text(kind)
     if kind == "parquet":
         directory = directory_of(section, path, kind, text)
@@ -109,6 +131,15 @@ def _sink(
         return IcebergSink(None, table, view.name, text.line, from_line, key, key_line, rows, compact)
     place, url = place_of(section, path, kind, text)
     return IcebergSink(place, "", view.name, text.line, from_line, key, key_line, rows, compact, url)
+
+
+def _console_sink(section: Section, view: str, from_line: int) -> ConsoleSink:
+    if "key" in section:
+        message = "key is not for the console, which shows each row that is new or has changed, as it comes: remove it"
+        raise section.error(message, section.keys["key"])
+    rows_max = section.integer("console", 1, ROWS_SHOWN_MAX)
+    width = section.integer("width", WIDTH_MIN, WIDTH_MAX) if "width" in section else WIDTH_DEFAULT
+    return ConsoleSink(view, section.keys["console"], from_line, rows_max, width)
 
 
 def _view(section: Section, views: Mapping[str, View]) -> tuple[View, int]:
@@ -264,6 +295,7 @@ def refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
         line = sources[pipeline.letters_topic].topic_line
         raise pipeline.error(f"{message}: give it another name, or set `on_error: skip` at each source", line)
     topics: dict[str, int] = {} if letters is None else {pipeline.letters_topic: letters.line}
+    shown: dict[str, int] = {}
     for sink in pipeline.sinks:
         if isinstance(sink, TopicSink):
             if sink.topic in sources:
@@ -274,6 +306,11 @@ def refuse_sinks_in_the_way(pipeline: Pipeline) -> None:
                 message = f'the topic "{sink.topic}" is already written in line {topics[sink.topic]}: write to another'
                 raise pipeline.error(message, sink.line)
             topics[sink.topic] = sink.line
+        elif isinstance(sink, ConsoleSink):
+            if sink.from_view in shown:
+                message = f"{sink.from_view} is shown already, line {shown[sink.from_view]}: remove one of them"
+                raise pipeline.error(message, sink.line)
+            shown[sink.from_view] = sink.line
     _refuse_tables_in_the_way(pipeline)
 
 
@@ -284,8 +321,6 @@ def _refuse_tables_in_the_way(pipeline: Pipeline) -> None:
         pipeline.state_directory: ("the state directory", pipeline.state_line),
     }
     for sink in pipeline.sinks:
-        if isinstance(sink, TopicSink):
-            continue
         if isinstance(sink, LakeSink) and sink.url:
             for url, line in urls.items():
                 if overlap(url, sink.url):

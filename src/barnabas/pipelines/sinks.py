@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
+from barnabas.pipelines.console_sink import ConsoleWriter
 from barnabas.pipelines.dead_letters import LetterWriter
 from barnabas.pipelines.definition import (
+    ConsoleSink,
     Delivery,
     DeltaSink,
     IcebergSink,
@@ -33,6 +35,7 @@ from barnabas.pipelines.jdbc_sink import JdbcWriter
 from barnabas.pipelines.lake_rows import without_order
 from barnabas.pipelines.lake_sink import LakeWriter
 from barnabas.pipelines.parquet_sink import ParquetWriter
+from barnabas.pipelines.progress import ShownRows
 from barnabas.pipelines.sink import SinkWriter
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
@@ -57,6 +60,8 @@ def writer_of(pipeline: Pipeline, sink: Sink, kafka: KafkaOptions | None = None)
         return LakeWriter(pipeline, sink, IcebergTable(sink))
     if isinstance(sink, JdbcSink):
         return JdbcWriter(pipeline, sink)
+    if isinstance(sink, ConsoleSink):
+        return ConsoleWriter(sink)
     return TopicWriter(pipeline, sink, kafka)
 
 
@@ -78,10 +83,13 @@ def settings_of(pipeline: Pipeline) -> dict[str, str]:
 def writers_of(
     pipeline: Pipeline, query: Query, kafka: KafkaOptions, outbox: QueryOutbox | None = None
 ) -> tuple[SinkWriter, ...]:
-    """What writes a query. `outbox` is needed where a topic is written exactly once: it writes all of these."""
-    alone = (
+    """What writes a query. `outbox` is needed where a topic is written exactly once: it writes all of these. Whoever
+    only looks comes last: what is computed by then is not computed for it.
+    """
+    alone = [
         sink for sink in query.sinks if not isinstance(sink, TopicSink) or sink.delivery is not Delivery.EXACTLY_ONCE
-    )
+    ]
+    alone.sort(key=lambda sink: isinstance(sink, ConsoleSink))
     first: tuple[SinkWriter, ...] = () if outbox is None else (OutboxWriter(outbox),)
     return (*first, *(writer_of(pipeline, sink, kafka) for sink in alone))
 
@@ -90,7 +98,8 @@ class BatchWriter:
     """Writes each batch of one query to all its sinks: what Spark calls for a query, on a thread of its own.
 
     Once `stop` is set, beyond the end of `bounded`, and where `admit` raises, it begins no batch. `error` is what the
-    last call raised, as it was before Spark wrapped it. `say` is told what becomes of tables behind batches.
+    last call raised, as it was before Spark wrapped it. `say` is told what becomes of tables behind batches, and given
+    what is to be shown of them.
     """
 
     def __init__(
@@ -102,7 +111,7 @@ class BatchWriter:
         letters: LetterWriter | None = None,
         bounded: BoundedBatches | None = None,
         admit: Callable[[int], None] = lambda _batch_id: None,
-        say: Callable[[str], None] = lambda _line: None,
+        say: Callable[[str | ShownRows], None] = lambda _line: None,
     ) -> None:
         self._query = query
         self._writers = tuple(writers)
@@ -123,7 +132,7 @@ class BatchWriter:
             if self.bounded is not None and self.bounded.passes(batch_id):
                 raise RangePassed
             self._admit(batch_id)
-            if len(self._query.sinks) == 1:
+            if len(self._query.sinks) == 1 and not isinstance(self._query.sinks[0], ConsoleSink):
                 self._write(frame, batch_id)
             else:
                 kept = frame.persist()
@@ -152,6 +161,8 @@ class BatchWriter:
             offsets = self._state.end_offsets(self._query.from_view, batch_id)
             for writer in self._writers:
                 writer.commit(batch_id, offsets)
+        for shown in filter(None, [writer.shown() for writer in self._writers]):
+            self._say(shown)
         for writer in self._writers:
             if not self._stop.is_set() and (line := writer.tidy(batch_id)):
                 self._say(line)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from barnabas.pipelines.definition import (
+    ConsoleSink,
     Framing,
     KeyedSink,
     KeyFormat,
@@ -39,8 +40,23 @@ def definition_of(pipeline: Pipeline) -> dict[str, Any]:
     return {
         "sources": {source.name: _source(source) for source in pipeline.sources},
         "steps": {step.name: _step(step) for step in pipeline.steps},
-        "sinks": {sink.target: _sink(sink) for sink in pipeline.sinks},
+        "sinks": {sink.target: _sink(sink) for sink in pipeline.sinks if not _is_beside_others(pipeline, sink)},
     }
+
+
+def views_shown_before(before: Mapping[str, Any], pipeline: Pipeline) -> frozenset[str]:
+    """The views that were written to the console only, and are not any more, or are named otherwise: what was shown is
+    gone, and a query of that name begins anew.
+    """
+    now = definition_of(pipeline)["sinks"]
+    shown = {target: sink["from"] for target, sink in before.get("sinks", {}).items() if target.startswith("console ")}
+    return frozenset(view for target, view in shown.items() if target not in now)
+
+
+def _is_beside_others(pipeline: Pipeline, sink: Sink) -> bool:
+    """Whether it only shows what other sinks have too: it may come and go."""
+    others = (each for each in pipeline.sinks if each.from_view == sink.from_view and not isinstance(each, ConsoleSink))
+    return isinstance(sink, ConsoleSink) and any(others)
 
 
 def changes_since(

@@ -32,7 +32,13 @@ from typing import Any, Final, TextIO
 from barnabas.pipelines.cluster_identity import ClusterIdentity, foreign_identity, renewed_sinks
 from barnabas.pipelines.definition import Pipeline, PipelineError, TableSink, TopicSink
 from barnabas.pipelines.durable_files import sync_tree, write_json
-from barnabas.pipelines.state_definition import STATE_VERSION, changed_schemas, changes_since, definition_of
+from barnabas.pipelines.state_definition import (
+    STATE_VERSION,
+    changed_schemas,
+    changes_since,
+    definition_of,
+    views_shown_before,
+)
 
 SENT_NOTE: Final = "sent.json"
 """In an outbox: which batches were sent (`outbox`)."""
@@ -198,7 +204,7 @@ class StateDirectory:
             )
         self._refuse_other_version(pipeline, before)
         changes = changes_since(
-            pipeline, self._of_batches(before["definition"]), _names(before), self._with_spark_state()
+            pipeline, self._of_batches(before["definition"], pipeline), _names(before), self._with_spark_state()
         )
         if changes.refused is not None:
             what, line = changes.refused
@@ -238,6 +244,7 @@ class StateDirectory:
         batches are numbered from 0 again, and must not be taken for those.
         """
         state_id, warnings = self.check_definition(pipeline)
+        self._forget_shown(pipeline)
         warnings += self.check_identity(pipeline, identity)
         has_sent = False
         if not self.has_batches():
@@ -343,10 +350,22 @@ class StateDirectory:
         """The queries for which Spark has kept state, as the state calls them."""
         return frozenset(path.parents[1].name for path in self.directory.glob("checkpoints/*/state/*"))
 
-    def _of_batches(self, definition: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without the sinks of queries that have begun no batch: they have no state, and may be anything."""
-        sinks = definition.get("sinks", {}).items()
-        return {**definition, "sinks": {key: sink for key, sink in sinks if self.batches_done(sink["from"]).begun >= 0}}
+    def _of_batches(self, definition: Mapping[str, Any], pipeline: Pipeline) -> Mapping[str, Any]:
+        """Without the sinks of queries that have begun no batch: they have no state, and may be anything. Nor those of
+        queries that were only shown, and are no more.
+        """
+        sinks, gone = definition.get("sinks", {}).items(), views_shown_before(definition, pipeline)
+        kept = {
+            key: sink for key, sink in sinks if sink["from"] not in gone and self.batches_done(sink["from"]).begun >= 0
+        }
+        return {**definition, "sinks": kept}
+
+    def _forget_shown(self, pipeline: Pipeline) -> None:
+        """Removes the checkpoints of queries that were only shown, and are no more."""
+        content = _read_json(self._definition_path) or {}
+        names, definition = _names(content), content.get("definition")
+        for view in views_shown_before(definition, pipeline) if isinstance(definition, dict) else ():
+            shutil.rmtree(self.directory / "checkpoints" / names.get(view, view), ignore_errors=True)
 
     def _refuse_other_version(self, pipeline: Pipeline, before: Mapping[str, Any]) -> None:
         version = before.get("version", 1)

@@ -21,7 +21,7 @@ from barnabas.cli.pipeline_progress import (
     open_progress,
     summary_line,
 )
-from barnabas.pipelines.progress import Progress, RunSummary, Totals
+from barnabas.pipelines.progress import Progress, RunSummary, ShownRows, Totals
 
 BATCH = Progress(
     query="by_hour",
@@ -54,6 +54,70 @@ def test_programs_get_a_line_for_each_batch_and_one_at_the_end(capsys: Captured)
     assert batch["lag"] == {"flights": 12_000, "other": 0}
     assert (summary["event"], summary["rows_dropped_by_watermark"]) == ("summary", 2)
     assert printed.err == "starting Spark ...\n"
+
+
+ROWS = ShownRows(
+    "by_hour", 3, ("carrier", "delay\x1b"), (("UA", "5.0"), ("D\x1b[2JL", None)), has_more=True, is_again=False
+)
+
+
+def test_rows_that_are_shown_are_a_line_of_json_for_programs(capsys: Captured) -> None:
+    with open_progress(as_json=True, on_closed_output=pytest.fail) as progress:
+        progress.rows(ROWS)
+        progress.batch(BATCH)
+    printed = capsys.readouterr()
+    rows, batch = map(json.loads, printed.out.splitlines())
+    assert rows == {
+        "event": "rows",
+        "query": "by_hour",
+        "batch_id": 3,
+        "has_more": True,
+        "is_again": False,
+        "rows": [{"carrier": "UA", "delay\x1b": "5.0"}, {"carrier": "D\x1b[2JL", "delay\x1b": None}],
+    }
+    assert (batch["event"], printed.err) == ("batch", "")
+
+
+def test_rows_that_are_shown_are_a_table_on_standard_output_beside_the_lines_of_a_log(capsys: Captured) -> None:
+    with open_progress(as_json=False, on_closed_output=pytest.fail) as progress:
+        progress.rows(ROWS)
+        progress.batch(BATCH)
+        progress.rows(replace(ROWS, rows=ROWS.rows[:1], has_more=False, is_again=True))
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
+        "by_hour batch 3, the first 2 rows:",
+        r"carrier    delay\x1b",
+        "UA         5.0",
+        r"D\x1b[2JL  -",
+        "by_hour batch 3, 1 row, begun before: they may have been shown already:",
+        r"carrier  delay\x1b",
+        "UA       5.0",
+    ]
+    assert printed.err.startswith("by_hour batch 3: 10,000 rows in")
+
+
+def test_a_run_whose_rows_nobody_reads_any_more_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", ClosedOutput())
+    stopped: list[None] = []
+    with open_progress(as_json=False, on_closed_output=lambda: stopped.append(None)) as progress:
+        progress.rows(ROWS)
+        progress.rows(ROWS)
+    assert stopped == [None]
+
+
+@pytest.mark.parametrize("is_one_terminal", [True, False])
+def test_rows_stand_above_the_picture_or_where_standard_output_goes(
+    monkeypatch: pytest.MonkeyPatch, is_one_terminal: bool
+) -> None:
+    terminal, output = io.StringIO(), io.StringIO()
+    output.isatty = lambda: is_one_terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdout", output)
+    with live_progress(terminal) as progress:
+        progress.rows(ROWS)
+        progress.batch(BATCH)
+    drawn, printed = (terminal, output) if is_one_terminal else (output, terminal)
+    assert "by_hour batch 3, the first 2 rows:" in drawn.getvalue()
+    assert "the first 2 rows" not in printed.getvalue()
 
 
 class ClosedOutput(io.StringIO):
