@@ -47,6 +47,7 @@ SHARING = {
         "test_pipeline_urls",
         "test_pipeline_fresh_tables",
         "test_pipeline_options",
+        "test_pipeline_changes",
     ),
     "tester": ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),
     "plain": (

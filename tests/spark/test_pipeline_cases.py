@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.pipelines.debezium_envelopes import envelope_of
 from barnabas.pipelines.definition import PipelineError
-from barnabas.pipelines.table_file import TablePlan, changes_text
+from barnabas.pipelines.table_file import TablePlan, changes_text, envelopes_text
 from barnabas.testing import PipelineTester
+from tests.unit.pipelines.test_debezium_envelopes import envelope_descriptors
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -326,7 +328,7 @@ def test_changes_of_a_database_become_its_rows(tester: PipelineTester, tmp_path:
         change("u", {"id": 1, "full name": "a"}, {"id": 1, "full name": "c"}),
         change("d", {"id": 2, "full name": "b"}, None),
         {"_value": None},
-        change("t", None, None),
+        change("m", None, None),
     ]
     output = tester.run(pipeline, {"records": changes}, then=[{"records": [change("c", None, {"id": 3})]}])
     output.assert_rows("iceberg out", [{"id": 1, "full name": "c"}, {"id": 3, "full name": None}])
@@ -334,3 +336,27 @@ def test_changes_of_a_database_become_its_rows(tester: PipelineTester, tmp_path:
     bare = {"_value": json.dumps({"op": "c", "before": None, "after": {"id": 4, "full name": "d"}})}
     with pytest.raises(PipelineError, match="no envelope of Debezium"):
         tester.run(pipeline, {"records": [*changes, bare]})
+    # Nobody would hear that the rows which the database has not any more are here still.
+    with pytest.raises(PipelineError, match="the database has truncated the table"):
+        tester.run(pipeline, {"records": [*changes, change("t", None, None)]})
+
+
+def test_changes_in_protobuf_become_rows_and_what_has_no_op_is_none(tester: PipelineTester, tmp_path: Path) -> None:
+    (tmp_path / "shop.desc").write_bytes(envelope_descriptors())
+    more = (("format", "protobuf"), ("message", "air.Envelope"), ("framing", "confluent"))
+    plan = TablePlan("customers", "./out", "delta", ("id",), more=more, is_of_changes=True)
+    envelope = envelope_of(envelope_descriptors(), "air.Envelope")
+    pipeline = tmp_path / "customers.table.yaml"
+    pipeline.write_text(envelopes_text(plan, envelope, ("schema_file", "shop.desc")))
+    changes: list[dict[str, Any]] = [
+        {"op": "r", "after": {"id": 1, "full_name": "a"}},
+        {"op": "c", "after": {"id": 2, "full_name": "b"}},
+        {"op": "u", "before": {"id": 1}, "after": {"id": 1}},
+        {"op": "d", "before": {"id": 2, "full_name": "b"}},
+        {"op": "d", "_key": '{"id": 3}'},
+        {"_value": None},
+    ]
+    output = tester.run(pipeline, {"records": changes})
+    output.assert_rows("delta out", [{"id": 1, "full_name": None}])
+    with pytest.raises(PipelineError, match="no envelope of Debezium"):
+        tester.run(pipeline, {"records": [{"after": {"id": 1}}]})

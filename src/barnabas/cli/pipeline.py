@@ -322,7 +322,10 @@ def backfill(
 @record_options
 @click.option("--csv", "is_csv", is_flag=True, help="Records are lines of CSV; needs --schema.")
 @click.option(
-    "--debezium", "is_of_changes", is_flag=True, help="Records are Debezium's envelopes in JSON; needs --key."
+    "--debezium",
+    "is_of_changes",
+    is_flag=True,
+    help="Records are Debezium's envelopes, in JSON, or with a schema or registry in Avro or Protobuf; needs --key.",
 )
 @click.option("--partition-by", multiple=True, metavar="COLUMN", help="Divide a table that is made; may be repeated.")
 @click.option(

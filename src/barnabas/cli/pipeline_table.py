@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.cli.connection import CommandError, ask_cluster
 from barnabas.cli.output import counted, say
 from barnabas.cli.pipeline_record_options import RecordOptions
-from barnabas.pipelines.definition import PipelineError
+from barnabas.pipelines.debezium_envelopes import EnvelopeError, envelope_of, key_fields_of
+from barnabas.pipelines.definition import KEY_COLUMN, PipelineError, Registry
+from barnabas.pipelines.file_parts import TOPIC_NAME
+from barnabas.pipelines.file_secrets import without_login
+from barnabas.pipelines.protobuf_messages import DESCRIPTOR_BYTES_MAX
 from barnabas.pipelines.python_files import is_python
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.schema_inference import infer_changes, infer_schema
+from barnabas.pipelines.schema_registry import ADDRESS, newest_schema
 from barnabas.pipelines.sink_reading import TABLE_NAME
 from barnabas.pipelines.table_file import (
     TablePlan,
     changes_text,
+    envelopes_text,
     flow_text,
     path_of_table,
     refuse_other_plan,
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from barnabas.pipelines.cases import GivenRecord
 
 SAMPLE_RECORDS: Final = 10_000
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,14 @@ def written_file(
     that cannot be read.
     """
     _refuse_contradictions(source)
+    by_record_key = [name.lower() for name in key] == [KEY_COLUMN]
+    if source.is_of_changes and (not key or by_record_key or kind == "parquet"):
+        raise CommandError(
+            "--debezium keeps a Delta or Iceberg table by the key of its rows: give its columns by --key COLUMN"
+        )
     file = path_of_table(topic) if path is None else path
+    if source.records.registry is not None and TOPIC_NAME.fullmatch(topic):  # of others the reading tells
+        source = _with_registry(source, topic, file, source.records.registry, by_record_key=by_record_key)
     plan = TablePlan(
         topic,
         _place(table, kind, file),
@@ -69,8 +83,8 @@ def written_file(
         tuple(partition_by),
         _more(source, file),
         source.is_of_changes,
+        source.records.registry or "",
     )
-    _refuse_changes_without_key(plan)
     if file.exists():
         refuse_other_plan(plan, read_pipeline(file), source.schema)
         return file
@@ -78,7 +92,12 @@ def written_file(
         raise CommandError(
             f"--file {file}: the pipeline that is written is YAML, so name it {file.with_suffix('.yaml')}"
         )
-    text = _changes(plan, bootstrap) if plan.is_of_changes else table_text(plan, _schema(plan, source, file, bootstrap))
+    if not plan.is_of_changes:
+        text = table_text(plan, _schema(plan, source, file, bootstrap))
+    elif source.schema_file is not None:
+        text = _changes_of_schema(plan, source, source.schema_file, file)
+    else:
+        text = _changes(plan, source, bootstrap)
     try:
         file.write_text(text, encoding="utf-8")
     except FileNotFoundError:
@@ -110,37 +129,110 @@ def _refuse_contradictions(source: SourceOptions) -> None:
         raise CommandError("--schema and --schema-file say the same: give one of them")
     if source.is_csv and source.schema is None:
         raise CommandError("lines of CSV have no names: say their columns by --schema 'name TYPE, name TYPE'")
-    if source.is_of_changes and (source.is_csv or source.schema is not None or source.schema_file is not None):
-        raise CommandError("--debezium finds the columns in the envelopes, which are JSON: give it alone")
+    if source.is_of_changes and (source.is_csv or source.schema is not None):
+        raise CommandError(
+            "--debezium finds the columns in the envelopes, or in their schema (--schema-file, --registry): leave "
+            "--schema and --csv out"
+        )
+    registry = source.records.registry
+    if registry is not None and not ADDRESS.fullmatch(registry):
+        raise CommandError(
+            f"--registry {without_login(registry)} must be http:// or https://, host and port; a login stands in the "
+            "file, under `registry`, so give the schemas by --schema-file and --confluent, and write it there"
+        )
+    if registry is not None and (source.is_csv or source.schema is not None):
+        raise CommandError("--registry is for records in Avro or Protobuf: leave --csv and --schema out")
     if source.is_csv and source.is_confluent and source.records.key_schema_file is None:
         raise CommandError("--confluent is for records in Avro, and --csv for lines of CSV: give one of them")
-    if source.is_confluent and source.schema_file is None and source.records.key_schema_file is None:
+    if source.is_confluent and not any((source.schema_file, source.records.key_schema_file, registry)):
         raise CommandError("records in Avro need the schema that they were written with: --schema-file AVSC")
     if source.records.message is not None and source.schema_file is None:
         raise CommandError("--message is of a descriptor set, by protoc --descriptor_set_out: --schema-file FILE")
     if source.records.key_message is not None and source.records.key_schema_file is None:
         raise CommandError("--key-message is of a descriptor set: --key-schema-file FILE")
-    if source.records.key_schema_file is not None and source.is_of_changes:
-        raise CommandError("--debezium is for envelopes in JSON, whose keys are JSON: leave --key-schema-file out")
 
 
-def _refuse_changes_without_key(plan: TablePlan) -> None:
-    if plan.is_of_changes and (not plan.key or plan.is_by_record_key or plan.kind == "parquet"):
+def _with_registry(
+    source: SourceOptions, topic: str, file: Path, address: str, *, by_record_key: bool
+) -> SourceOptions:
+    """The same, with files of the newest schemas that the registry has, in Avro, where none are given; written beside
+    the pipeline's file as long as that is not there. Of keys, if rows are known by them, and they have a schema.
+    """
+    source, records = replace(source, is_confluent=True), source.records
+    if source.schema_file is not None:
+        return source
+    value, key = (file.with_name(f"{topic}.{part}.avsc") for part in ("value", "key"))
+    if not file.exists():
+        registry = Registry(address.rstrip("/"))
+        found = newest_schema(file, registry, f"{topic}-value")
+        if found is None:
+            raise CommandError(
+                f"the registry {address} has no schema of {topic}-value: give one by --schema-file, if its subject has "
+                "another name, and write `subject` into the file"
+            )
+        _write_schema(value, found)
+        wants_key = (source.is_of_changes or by_record_key) and records.key_schema_file is None
+        of_key = newest_schema(file, registry, f"{topic}-key") if wants_key else None
+        if of_key is not None:
+            _write_schema(key, of_key)
+            records = replace(records, key_schema_file=key)
+    elif records.key_schema_file is None and key.exists():
+        records = replace(records, key_schema_file=key)
+    return replace(source, schema_file=value, records=records)
+
+
+def _write_schema(path: Path, schema: str) -> None:
+    try:
+        if path.exists() and path.read_text(encoding="utf-8") != schema:
+            raise CommandError(f"{path} is there with another schema: give it by --schema-file, or remove it")
+        path.write_text(schema, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PipelineError(f"{path} cannot be written: {error}") from None
+    say(f"{path} is written: the newest schema of the registry")
+
+
+def _changes_of_schema(plan: TablePlan, source: SourceOptions, schema_file: Path, file: Path) -> str:
+    """The file for envelopes with a schema."""
+    envelope = _of_file(schema_file, lambda content: envelope_of(content, source.records.message))
+    missing = [name for name in plan.key if name.lower() not in {column.lower() for column, _ in envelope.columns}]
+    if missing:
         raise CommandError(
-            "--debezium keeps a Delta or Iceberg table by the key of its rows: give its columns by --key COLUMN"
+            f"--key {missing[0]} is no column of the rows in {schema_file}; it has: "
+            f"{', '.join(name for name, _ in envelope.columns)}"
         )
+    told = ", ".join(f"{name} {kind}" for name, kind in envelope.columns)
+    say(f"the columns, from {schema_file}: {told}")
+    return envelopes_text(plan, envelope, ("schema_file", _from(file, schema_file)), _key_fields(source))
 
 
-def _changes(plan: TablePlan, bootstrap: str) -> str:
+def _key_fields(source: SourceOptions) -> tuple[str, ...] | None:
+    """The fields of keys that have a format."""
+    key_file = source.records.key_schema_file
+    if key_file is None:
+        return None
+    return _of_file(key_file, lambda content: key_fields_of(content, source.records.key_message))
+
+
+def _of_file(path: Path, read: Callable[[bytes], Found]) -> Found:
+    try:
+        with path.open("rb") as file:
+            return read(file.read(DESCRIPTOR_BYTES_MAX + 1))
+    except EnvelopeError as error:
+        raise CommandError(f"{path} {error}") from None
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _changes(plan: TablePlan, source: SourceOptions, bootstrap: str) -> str:
     found = infer_changes(record.value for record in sample_of(plan.topic, bootstrap))
     if found is None:
         raise CommandError(
             f"no record of the topic {plan.topic} is an envelope of Debezium in JSON (before, after, op) with a row: "
-            "write a pipeline for it, `barnabas pipeline init`"
+            "of envelopes in Avro or Protobuf give the schema, --schema-file, or the --registry that has it"
         )
     told = ", ".join(f"{name} {kind}" for name, kind in found.columns)
     say(f"the columns, from {counted(found.records, 'change')}: {told}")
-    return changes_text(plan, found.columns, is_wrapped=found.is_wrapped)
+    return changes_text(plan, found.columns, _key_fields(source), is_wrapped=found.is_wrapped)
 
 
 def _more(source: SourceOptions, file: Path) -> tuple[tuple[str, str], ...]:

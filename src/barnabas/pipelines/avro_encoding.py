@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 _BOUNDS: Final = {"int": 2**31, "long": 2**63}
 _UNITS: Final = {
     "timestamp-millis": 1_000,
@@ -33,7 +34,9 @@ def encode(schema: str, columns: Mapping[str, object]) -> bytes:
 
 def encode_value(schema: str, value: object, place: str) -> bytes:
     """A value of a schema of any type (JSON); `place` is how messages call it. Raises as `encode` does."""
-    return _Encoder().value(json.loads(schema), value, "", place)
+    parsed, encoder = json.loads(schema), _Encoder()
+    encoder.note(parsed, "")
+    return encoder.value(parsed, value, "", place)
 
 
 class _Encoder:
@@ -41,6 +44,22 @@ class _Encoder:
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
+
+    def note(self, schema: Any, namespace: str) -> None:
+        """Takes note of all names that are defined: a type may be named behind a branch of a union that no value takes,
+        in which it is defined.
+        """
+        if isinstance(schema, list):
+            for branch in schema:
+                self.note(branch, namespace)
+        if not isinstance(schema, dict):
+            return
+        if "name" in schema and schema.get("type") in _NAMED:
+            namespace = self._define(schema, namespace)
+        for inner in (schema.get("type"), schema.get("items"), schema.get("values")):
+            self.note(inner, namespace)
+        for field in schema.get("fields", ()):
+            self.note(field["type"], namespace)
 
     def value(self, schema: Any, value: object, namespace: str, place: str) -> bytes:
         """The value's bytes; `place` is how messages call it."""
@@ -57,7 +76,7 @@ class _Encoder:
         kind = schema["type"]
         if not isinstance(kind, str):
             return self.value(kind, value, namespace, place)
-        if "name" in schema and kind in {"record", "error", "enum", "fixed"}:
+        if "name" in schema and kind in _NAMED:
             namespace = self._define(schema, namespace)
         return self._of_kind(kind, schema, value, namespace, place)
 

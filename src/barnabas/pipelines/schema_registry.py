@@ -36,10 +36,12 @@ from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA, Referenced, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from barnabas.pipelines.yaml_positions import Section
 
 REGISTRY_KEYS: Final = ("url", "username", "password")
+ADDRESS: Final = re.compile(r"https?://[^/?#@]+(/[^?#]*)?")
 SCHEMAS_MAX: Final = 1_000
 """How many schemas the values, or the keys, of a source may have, of all their versions."""
 REFERENCES_MAX: Final = 50
@@ -63,7 +65,7 @@ def registry_of(document: Section) -> Registry:
     """The block `registry`. Raises PipelineError."""
     section = document.section("registry", REGISTRY_KEYS)
     url = section.text("url")
-    if not re.fullmatch(r"https?://[^/?#@]+(/[^?#]*)?", url.value):
+    if not ADDRESS.fullmatch(url.value):
         raise section.error(f'url "{url.value}" must be http:// or https://, host and port, without a login', url.line)
     password = section.text("password") if "password" in section else None
     if password is not None and not has_reference(password.value):
@@ -120,6 +122,26 @@ def register_schemas(pipeline: Pipeline) -> None:
             else:
                 content = {"schema": part.avro_schema}
             part.registered.schema_id = _registered_id(pipeline, part.subject, content)
+
+
+def newest_schema(path: Path, registry: Registry, subject: str) -> str | None:
+    """The newest schema of a subject, in Avro, standing on its own; None where the registry has none. `path` is the
+    file that is being written, and names it. Raises as `ask_registry` does.
+    """
+    pipeline = Pipeline("new", path, path.parent, (), (), (), registry=registry)
+    content = _get(pipeline, f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
+    if content is None:
+        return None
+    text = content.get("schema") if isinstance(content, dict) else None
+    kind = content.get("schemaType", "AVRO") if isinstance(content, dict) else None
+    if not isinstance(text, str) or kind != "AVRO":
+        raise _refused(pipeline, f"has {subject} as {kind}: give a descriptor set by --schema-file, and --message")
+    if not content.get("references"):
+        return text
+    try:
+        return with_references(text, _referenced(pipeline, WriterSchemas(), content["references"]))
+    except AvroSchemaError as error:
+        raise _refused(pipeline, f"has a schema of {subject} that {error}") from None
 
 
 def learn_unknown(pipeline: Pipeline, failure: str) -> bool:

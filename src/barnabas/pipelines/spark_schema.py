@@ -64,6 +64,15 @@ def parse_schema(text: str) -> tuple[Column, ...]:
     return columns
 
 
+def fields_of_struct(kind: str) -> tuple[Column, ...]:
+    """The fields of a type STRUCT<...>; none of other types. Raises SchemaError."""
+    begin = "STRUCT<"
+    if not kind.startswith(begin):
+        return ()
+    inner = kind.removeprefix(begin)
+    return _Reader(_tokens(inner), len(inner)).fields(closing=">", depth=1)
+
+
 def quoted_name(name: str) -> str:
     """A column's name as SQL and DDL take it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from barnabas.pipelines.debezium_envelopes import Envelope
 from barnabas.pipelines.definition import (
     DELETED_COLUMN,
     KEY_COLUMN,
@@ -54,6 +55,8 @@ class TablePlan:
     more: tuple[tuple[str, str], ...] = ()
     is_of_changes: bool = False
     """The records are Debezium's envelopes."""
+    registry: str = ""
+    """The address of a schema registry."""
 
     @property
     def is_by_record_key(self) -> bool:
@@ -85,6 +88,7 @@ def table_text(plan: TablePlan, schema: tuple[str, str]) -> str:
         "# Keeps a table in step with a topic. Written by `barnabas pipeline table`; a pipeline like any other.",
         f"name: {_quoted(name)}",
         *_jars(plan.table),
+        *([f"registry: {{url: {json.dumps(plan.registry)}}}"] if plan.registry else []),
         "sources:",
         f"  {VIEW}:",
         *(f"    {key}: {value if key in _AS_THEY_ARE else _quoted(value)}" for key, value in source),
@@ -124,38 +128,78 @@ _NO_KEY: Final = (
 )
 
 
-def changes_text(plan: TablePlan, columns: Sequence[tuple[str, str]], *, is_wrapped: bool) -> str:
-    """The file for a topic of Debezium's envelopes of rows with these columns, name and type.
-
-    Events that are none of a row (`t`, `m`) are left out. A record without `op`, as of envelopes in the other form,
-    ends the run: nobody would hear of the changes that were left out.
+def changes_text(
+    plan: TablePlan,
+    columns: Sequence[tuple[str, str]],
+    key_fields: Sequence[str] | None = None,
+    *,
+    is_wrapped: bool,
+) -> str:
+    """The file for a topic of Debezium's envelopes in JSON, of rows with these columns, name and type; `key_fields` as
+    `envelopes_text` has them.
     """
     row = ", ".join(f"{quoted_name(name)}: {kind}" for name, kind in columns)
     envelope = [("before", f"STRUCT<{row}>"), ("after", f"STRUCT<{row}>"), ("op", "STRING")]
     inner = ", ".join(f"{name}: {kind}" for name, kind in envelope)
     schema = f"payload STRUCT<{inner}>" if is_wrapped else ", ".join(f"{name} {kind}" for name, kind in envelope)
+    names = frozenset(name.lower() for name, _ in columns)
     at = "payload." if is_wrapped else ""
+    return envelopes_text(plan, Envelope(tuple(columns), names), ("schema", schema), key_fields, at=at)
+
+
+def envelopes_text(
+    plan: TablePlan,
+    envelope: Envelope,
+    schema: tuple[str, str],
+    key_fields: Sequence[str] | None = None,
+    *,
+    at: str = "",
+) -> str:
+    """The file for a topic of Debezium's envelopes, which stand at `at` of a record. `schema` is the line of the source
+    that says what they are; `key_fields` are those of keys that have a format, none where such a key is one value, and
+    None where keys are text, which is JSON if anything.
+
+    Events that are none of a row (`m`) are left out. A truncation, and a record without `op`, as of envelopes in
+    another form, end the run: nobody would hear of the changes that were left out.
+    """
     keys = {name.lower() for name in plan.key}
-    of_record = _key_of_record([column for column in columns if column[0].lower() in keys])
-    selected = [
-        f"coalesce({at}after.{quoted_name(name)}, {at}before.{quoted_name(name)}, "
-        f"{', '.join(f'{each}.{quoted_name(name)}' for each in of_record)}, "
-        f"if({at}op = 'd', raise_error('{_NO_KEY}'), NULL)) AS {quoted_name(name)}"
-        if name.lower() in keys
-        else f"{at}after.{quoted_name(name)} AS {quoted_name(name)}"
-        for name, _ in columns
-    ]
-    selected += [f"{at}op = 'd' AS {DELETED_COLUMN}", *_PLACE]
-    sql = ["SELECT", *(f"  {each}," for each in selected[:-1]), f"  {selected[-1]}"]
-    sql += [f"FROM {VIEW}", f"WHERE coalesce({at}op, raise_error('{_NO_OP}')) IN ('c', 'r', 'u', 'd')"]
-    text = table_text(replace(plan, key=()), ("schema", schema)).replace(
-        f"    from: {VIEW}\n", f"    from: {CHANGES}\n"
+    of_text = (
+        [] if key_fields is not None else _key_of_record([each for each in envelope.columns if each[0].lower() in keys])
     )
+
+    def of_record(name: str) -> list[str]:
+        """Where the record's key has a column of the row's key."""
+        if key_fields is None:
+            return [f"{each}.{quoted_name(name)}" for each in of_text]
+        if not key_fields:
+            return [KEY_COLUMN] if len(keys) == 1 else []
+        return [f"{KEY_COLUMN}.{quoted_name(each)}" for each in key_fields if each.lower() == name.lower()]
+
+    def selected(name: str) -> str:
+        column = quoted_name(name)
+        if name.lower() not in keys:
+            return f"{at}after.{column} AS {column}"
+        before = [f"{at}before.{column}"] if name.lower() in envelope.before else []
+        last = f"if({at}op = 'd', raise_error('{_NO_KEY}'), NULL)"
+        return f"coalesce({', '.join([f'{at}after.{column}', *before, *of_record(name), last])}) AS {column}"
+
+    columns = [*(selected(name) for name, _ in envelope.columns), f"{at}op = 'd' AS {DELETED_COLUMN}", *_PLACE]
+    sql = ["SELECT", *(f"  {each}," for each in columns[:-1]), f"  {columns[-1]}", f"FROM {VIEW}"]
+    # A text that is not there is empty in Protocol Buffers.
+    sql += [f"WHERE coalesce(nullif({at}op, ''), raise_error('{_NO_OP}')) IN ('c', 'r', 'u', 'd')"]
+    sql += [f"  OR if({at}op = 't', raise_error('{_TRUNCATED}'), FALSE)"]
+    text = table_text(replace(plan, key=()), schema).replace(f"    from: {VIEW}\n", f"    from: {CHANGES}\n")
     before, sinks, behind = text.partition("sinks:\n")
     steps = ["steps:", f"  - name: {CHANGES}", "    sql: |", *(f"      {line}" for line in sql)]
     key = ", ".join(map(_quoted, plan.key))
     how = f"    key: [{key}]\n    delete: {DELETED_COLUMN}\n    newest_by: [{', '.join(_PLACE)}]\n"
     return before + "\n".join(steps) + "\n" + sinks + behind + how
+
+
+_TRUNCATED: Final = (
+    "the database has truncated the table (op t), and its rows are here still. Make the table again, with another "
+    "state and directory; or, to go on with the rows that are here, take this line out of the step"
+)
 
 
 def _key_of_record(columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:
@@ -194,6 +238,7 @@ def refuse_other_plan(plan: TablePlan, pipeline: Pipeline, schema: str | None = 
         rows,
         (source.format.value, source.framing.value, source.message, source.key_format is not None),
     )
+    is_same = is_same and plan.registry in ("", pipeline.registry.url)
     is_one = len(pipeline.sources) == len(pipeline.sinks) == 1 and isinstance(sink, TableSink)
     directory = getattr(sink, "directory", None)
     beside = (pipeline.path.resolve().parent / plan.table).resolve()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,9 @@ from barnabas.pipelines.cases import GivenRecord
 from barnabas.pipelines.definition import DeltaSink, Framing, IcebergSink, PipelineError, SourceFormat, Tombstones
 from barnabas.pipelines.progress import RunSummary
 from barnabas.pipelines.reading import read_pipeline
+from tests.unit.pipelines.test_debezium_envelopes import ENVELOPE, KEY, envelope_descriptors
 from tests.unit.pipelines.test_protobuf_messages import descriptors
+from tests.unit.pipelines.test_schema_registry import Registry
 
 VALUE = b'{"id": 1, "carrier": "UA", "at": "2013-01-01T05:00:00Z"}'
 
@@ -33,6 +38,19 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setattr(commands, "_run", run)
     monkeypatch.setattr(pipeline_table, "sample_of", lambda *_: [GivenRecord("", None, VALUE, 0, 0, 0)])
     return files
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """The address of a registry that answers as its class says."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    Registry.answers, Registry.asked = {}, []
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
 
 def call(*arguments: str) -> Result:
@@ -128,7 +146,16 @@ def test_keys_have_a_format_of_their_own(ran: list[Path], tmp_path: Path) -> Non
         (["flights", "t", "--message", "a"], "--message is of a descriptor set"),
         (["flights", "t", "--key-message", "a"], "--key-message is of a descriptor set: --key-schema-file"),
         (["flights", "t", "--key-schema-file", "none.avsc"], "none.avsc does not exist"),
-        (["flights", "t", "--debezium", "--key", "id", "--key-schema-file", "x"], "whose keys are JSON"),
+        (
+            ["flights", "t", "--debezium", "--key", "id", "--schema", "a INT"],
+            "in their schema (--schema-file",
+        ),
+        (
+            ["flights", "t", "--debezium", "--key", "id", "--schema-file", "none.avsc"],
+            "none.avsc cannot be read:",
+        ),
+        (["flights", "t", "--registry", "https://me:hush@host"], "--registry https://host must be http:// or https://"),
+        (["flights", "t", "--registry", "http://host", "--schema", "a INT"], "leave --csv and --schema out"),
         (["flights", "t", "--csv"], "lines of CSV have no names: say their columns by --schema"),
         (["flights", "t", "--confluent"], "need the schema that they were written with: --schema-file AVSC"),
         (["flights", "t", "--schema", "a INT", "--schema-file", "x"], "say the same: give one of them"),
@@ -233,6 +260,111 @@ def test_changes_of_a_database_are_a_table_of_its_rows(
     )
     assert call("flights", "t", "--debezium", "--key", "id").exit_code == 0
     assert "is there already" in call("flights", "t", "--key", "id").output
+
+
+WHERE = "WHERE coalesce(nullif(op, ''), raise_error('a record is no envelope of Debezium"
+
+
+def test_changes_in_avro_have_the_columns_of_their_schema_and_the_keys_of_theirs(ran: list[Path]) -> None:
+    Path("envelope.avsc").write_text(ENVELOPE)
+    Path("key.avsc").write_text(KEY)
+    arguments = ["shop", "t", "--debezium", "--key", "id", "--schema-file", "envelope.avsc", "--confluent"]
+    result = call(*arguments, "--key-schema-file", "key.avsc")
+    assert result.exit_code == 0, result.output
+    assert "the columns, from envelope.avsc: id INT, full_name STRING, born DATE, total DECIMAL(10, 2)" in result.output
+    pipeline = read_pipeline(ran[0])
+    (source,), (step,) = pipeline.sources, pipeline.steps
+    assert (source.format, source.framing) == (SourceFormat.AVRO, Framing.CONFLUENT)
+    assert source.key_format is not None
+    assert (source.key_format.type, source.key_format.framing) == ("STRUCT<`id`: INT>", Framing.CONFLUENT)
+    lines = step.sql.split("\n")
+    assert lines[1].startswith("  coalesce(after.`id`, before.`id`, _key.`id`, if(op = 'd', raise_error('a record of a")
+    assert lines[2:6] == [
+        "  after.`full_name` AS `full_name`,",
+        "  after.`born` AS `born`,",
+        "  after.`total` AS `total`,",
+        "  op = 'd' AS _deleted,",
+    ]
+    assert lines[-3].startswith(WHERE)
+    assert lines[-2].startswith("  OR if(op = 't', raise_error('the database has truncated the table")
+    assert call(*arguments, "--key-schema-file", "key.avsc").exit_code == 0
+    assert "is there already" in call(*arguments).output
+
+
+def test_changes_in_protobuf_are_known_by_the_message(ran: list[Path]) -> None:
+    Path("shop.desc").write_bytes(envelope_descriptors())
+    result = call("shop", "t", "--debezium", "--key", "ID", "--schema-file", "shop.desc", "--message", "air.Envelope")
+    assert result.exit_code == 0, result.output
+    (source,), (step,) = read_pipeline(ran[0]).sources, read_pipeline(ran[0]).steps
+    assert (source.format, source.message) == (SourceFormat.PROTOBUF, "air.Envelope")
+    # Keys without a format may be JSON.
+    assert "coalesce(after.`id`, before.`id`, from_json(_key, '`id` INT').`id`, " in step.sql
+
+
+def test_changes_whose_schema_has_no_rows_are_refused(ran: list[Path], tmp_path: Path) -> None:
+    Path("row.avsc").write_text(json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}))
+    Path("envelope.avsc").write_text(ENVELOPE)
+    for file, key, told in (
+        ("row.avsc", "id", "row.avsc is no envelope of Debezium: it has no after that is a record (it has id)"),
+        ("envelope.avsc", "idd", "--key idd is no column of the rows in envelope.avsc; it has: id, full_name"),
+    ):
+        result = call("shop", "t", "--debezium", "--key", key, "--schema-file", file)
+        assert (result.exit_code, ran, told in result.output) == (1, [], True), result.output
+    assert not (tmp_path / "shop.table.yaml").exists()
+
+
+def test_a_registry_gives_the_schemas_of_values_and_keys(ran: list[Path], tmp_path: Path, registry: str) -> None:
+    value, key = (f"/subjects/shop-{part}/versions/latest" for part in ("value", "key"))
+    Registry.answers |= {value: (200, {"id": 7, "schema": ENVELOPE}), key: (200, {"id": 8, "schema": KEY})}
+    arguments = ["shop", "t", "--debezium", "--key", "id", "--registry", registry]
+    result = call(*arguments)
+    assert result.exit_code == 0, result.output
+    pipeline = read_pipeline(ran[0])
+    assert pipeline.registry.url == registry
+    (source,) = pipeline.sources
+    assert (source.subject, source.framing) == ("shop-value", Framing.CONFLUENT)
+    assert source.key_format is not None
+    assert (source.key_format.subject, source.key_format.type) == ("shop-key", "STRUCT<`id`: INT>")
+    assert (tmp_path / "shop.value.avsc").read_text() == ENVELOPE
+    # It goes on without asking, and another registry is another pipeline.
+    asked = len(Registry.asked)
+    assert (call(*arguments).exit_code, len(Registry.asked)) == (0, asked)
+    assert "is there already" in call(*arguments[:-1], "http://other:1").output
+    # Each record a row needs no schema of the keys.
+    Registry.answers |= {"/subjects/plain-value/versions/latest": (200, {"id": 9, "schema": KEY})}
+    assert call("plain", "u", "--registry", registry + "/").exit_code == 0
+    assert read_pipeline(ran[-1]).sources[0].key_format is None
+    assert "/subjects/plain-key/versions/latest" not in Registry.asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((404, {}), "has no schema of shop-value: give one by --schema-file"),
+        (
+            (200, {"id": 7, "schemaType": "PROTOBUF", "schema": "x"}),
+            "has shop-value as PROTOBUF: give a",
+        ),
+        ((200, ["what"]), "has shop-value as None"),
+        ((200, {"id": 7, "schema": "{"}), "shop.value.avsc is not JSON"),
+        ((403, {"message": "no"}), "refuses /subjects/shop-value/versions/latest: 403 Forbidden (no)"),
+    ],
+)
+def test_what_a_registry_does_not_give_is_told(
+    ran: list[Path], registry: str, answer: tuple[int, Any], told: str
+) -> None:
+    Registry.answers["/subjects/shop-value/versions/latest"] = answer
+    result = call("shop", "t", "--debezium", "--key", "id", "--registry", registry)
+    assert (result.exit_code, ran, told in result.output) == (1, [], True), result.output
+
+
+def test_a_schema_that_stands_there_is_not_written_over(ran: list[Path], registry: str) -> None:
+    Registry.answers["/subjects/shop-value/versions/latest"] = (200, {"id": 7, "schema": ENVELOPE})
+    Path("shop.value.avsc").write_text(KEY)
+    result = call("shop", "t", "--debezium", "--key", "id", "--registry", registry)
+    assert (result.exit_code, ran) == (1, [])
+    assert "shop.value.avsc is there with another schema" in result.output
+    assert Path("shop.value.avsc").read_text() == KEY
 
 
 @pytest.mark.parametrize("arguments", [[], ["--key", "_key"], ["--key", "id", "--kind", "parquet"]])
