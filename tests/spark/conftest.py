@@ -48,6 +48,7 @@ SHARING = {
         "test_pipeline_fresh_tables",
         "test_pipeline_options",
         "test_pipeline_changes",
+        "test_pipeline_letters",
     ),
     "tester": ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),
     "plain": (

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
-from barnabas.pipelines.dead_letters import letters_of
+from barnabas.pipelines.dead_letters import letters_of, unwritten
 from barnabas.pipelines.definition import Pipeline, PipelineError, Source, Step, TopicSink
 from barnabas.pipelines.parquet_sink import write_hidden
 from barnabas.pipelines.parquet_table import ParquetTable
@@ -318,6 +318,18 @@ def test_records_that_do_not_fit_are_left_out_and_counted_and_become_letters(spa
         "barnabas.error.source": "flights",
         "barnabas.error.batch": "result/7",
     }
+    # Of those that have a letter in the topic, in another batch, no other is written. Records of others are no letters.
+    again = letters_of(frame, source, "checks", "other/3")
+    foreign = frame.selectExpr("key", "value", "headers")
+    of_another = again.selectExpr(
+        "key",
+        "value",
+        "transform(headers, h -> struct(h.key AS key, IF(h.key LIKE '%source', X'78', h.value) AS value)) AS headers",
+    )
+    written = letters_of(frame.where("offset = 3"), source, "checks", "result/7").union(foreign).union(of_another)
+    (left,) = unwritten(again, written).collect()
+    assert (left.asDict().keys(), bytes(left.value)) == ({"key", "value", "headers"}, b"\xff")
+    assert unwritten(again, again).isEmpty()
 
 
 def test_a_query_tells_what_it_has_counted_while_its_batch_is_written(spark: Any, tmp_path: Path) -> None:

@@ -467,7 +467,7 @@ def letters_in(bootstrap_servers: str, topic: str) -> list[Message]:
     return found
 
 
-def test_a_letter_is_written_before_its_batch_is_done_and_repeated_with_it(
+def test_a_letter_is_written_before_its_batch_is_done_and_not_again_with_it(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:
     servers = cluster.bootstrap_servers
@@ -508,7 +508,8 @@ def test_a_letter_is_written_before_its_batch_is_done_and_repeated_with_it(
         )
     assert (batch["batch_id"], batch["records_refused"], batch["rows_out"]) == (0, 3, 1)
     assert summary["records_refused"] == batch["totals"]["records_refused"] == 3
-    assert letters() == [1, 1, 3, 3, 5, 5]
+    # Those of the batch that was killed were looked for.
+    assert letters() == [1, 3, 5]
     assert newest_in_parquet(tmp_path / "tables" / "letters") == {("American", "2013-01-01"): (3, 3)}
     admin = AdminClient({"bootstrap.servers": servers})
     described = admin.list_topics(timeout=60).topics["letters.dlq"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ class BatchRange:
     is_read_twice: bool = False
 
 
-def batch_range(checkpoint: Path, batch_id: int, topic: str) -> BatchRange:
+def batch_range(checkpoint: Path, batch_id: int, topic: str, *, is_widest: bool = False) -> BatchRange:
     """The records of the topic in a batch that has begun. The ranges of batches that follow each other have no gap and
-    do not overlap, also where the topic is read twice. Raises PipelineError when the checkpoint does not tell.
+    do not overlap, also where the topic is read twice; or, as the widest, they have all that any reader has in the
+    batch, and may overlap. Raises PipelineError when the checkpoint does not tell.
     """
     try:
         ends = _readers(_lines(checkpoint / "offsets" / str(batch_id))[2:], topic)
@@ -39,7 +40,7 @@ def batch_range(checkpoint: Path, batch_id: int, topic: str) -> BatchRange:
     except (OSError, ValueError, AttributeError, IndexError) as error:
         message = f"the checkpoint {checkpoint} does not tell which records of {topic} are in batch {batch_id}: {error}"
         raise PipelineError(message) from error
-    return BatchRange(_behind(starts), _behind(ends), len(ends) > 1)
+    return BatchRange(_merged(starts, min), _merged(ends, max if is_widest else min), len(ends) > 1)
 
 
 def _lines(path: Path) -> list[str]:
@@ -54,9 +55,9 @@ def _readers(lines: Iterable[str], topic: str) -> list[dict[int, int]]:
     return [{int(partition): int(offset) for partition, offset in partitions.items()} for partitions in found]
 
 
-def _behind(readers: list[dict[int, int]]) -> dict[int, int]:
-    least: dict[int, int] = {}
+def _merged(readers: list[dict[int, int]], chosen: Callable[[int, int], int]) -> dict[int, int]:
+    found: dict[int, int] = {}
     for reader in readers:
         for partition, offset in reader.items():
-            least[partition] = min(offset, least.get(partition, offset))
-    return least
+            found[partition] = chosen(offset, found.get(partition, offset))
+    return found

@@ -17,7 +17,7 @@ from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
 from barnabas.pipelines.cluster_access import access_of_pipeline, open_options, spark_access
 from barnabas.pipelines.cluster_identity import read_identity
 from barnabas.pipelines.connector import jars_of, refuse_missing_classes
-from barnabas.pipelines.dead_letters import LetterWriter, letter_sources, where_they_go
+from barnabas.pipelines.dead_letters import LetterBook, LetterWriter, letter_sources, where_they_go
 from barnabas.pipelines.definition import (
     Pipeline,
     PipelineError,
@@ -284,6 +284,7 @@ class PipelineRun:
         self._starts = starts_of(options.offsets)
         self._kafka = KafkaOptions(options.bootstrap_servers, options.access)
         self._schemas = SchemaLearner(pipeline, self._kafka, state, session)
+        self._letters = LetterBook(pipeline, state)
         self._queries: dict[str, RunningQuery] = {}
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -338,7 +339,7 @@ class PipelineRun:
     def _letter_writer(self, view: str) -> LetterWriter | None:
         if not letter_sources(self._pipeline)[view]:
             return None
-        return LetterWriter(self._pipeline, view, self._kafka, self._state, self._session)
+        return LetterWriter(self._pipeline, view, self._kafka, self._state, self._session, self._letters)
 
     def work(self, began: float) -> None:
         """Starts the queries and stays with them until all have ended. Raises PipelineError when one fails."""

@@ -36,7 +36,7 @@ from barnabas.pipelines.lake_rows import without_order
 from barnabas.pipelines.lake_sink import LakeWriter
 from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.progress import ShownRows
-from barnabas.pipelines.sink import SinkWriter
+from barnabas.pipelines.sink import SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.topic_outboxes import QueryOutbox
@@ -148,8 +148,10 @@ class BatchWriter:
         # No table, and no topic, must have a batch that its checkpoint does not know of after a loss of power.
         if any(writer.commits_at_once for writer in self._writers):
             self._sync_checkpoint()
+            if self._letters is not None:
+                self._letters.decodings.begin(batch_id)
         rows = without_order(frame) if any(writer.knows_order for writer in self._writers) else frame
-        written = [writer.write(frame if writer.knows_order else rows, batch_id) for writer in self._writers]
+        written = [self._write_one(writer, frame if writer.knows_order else rows, batch_id) for writer in self._writers]
         if not any(each.is_computed for each in written):
             # Spark's state and counts are those of a batch that was computed.
             frame.write.format("noop").mode("overwrite").save()
@@ -166,6 +168,12 @@ class BatchWriter:
         for writer in self._writers:
             if not self._stop.is_set() and (line := writer.tidy(batch_id)):
                 self._say(line)
+
+    def _write_one(self, writer: SinkWriter, frame: DataFrame, batch_id: int) -> Written:
+        written = writer.write(frame, batch_id)
+        if self._letters is not None and writer.commits_at_once:
+            self._letters.decodings.written(batch_id, was_there=not written.is_computed)
+        return written
 
     def _sync_checkpoint(self) -> None:
         now_ns = time.time_ns()

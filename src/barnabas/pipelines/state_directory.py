@@ -24,7 +24,7 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -304,11 +304,19 @@ class StateDirectory:
         finished = self.batches_done(view).finished
         return {} if finished < 0 else self.end_offsets(view, finished)
 
-    def end_offsets(self, view: str, batch_id: int) -> dict[str, dict[int, int]]:
-        """The next offset of each partition, by topic, after a batch; empty where that cannot be read."""
+    def begun_since_ms(self) -> int:
+        """When the first query of this state was begun, in milliseconds since 1970; 0 where none was."""
+        times = [path.stat().st_mtime_ns for path in self.directory.glob("checkpoints/*/metadata")]
+        return min(times, default=0) // 1_000_000
+
+    def end_offsets(self, view: str, batch_id: int, *, furthest: bool = False) -> dict[str, dict[int, int]]:
+        """The next offset of each partition, by topic, after a batch; empty where that cannot be read. Where a topic is
+        read twice, what both have done, or else the `furthest`.
+        """
         try:
             text = (self.checkpoint(view) / "offsets" / str(batch_id)).read_text(encoding="utf-8")
-            return merged_offsets(json.loads(line) for line in text.splitlines()[2:] if line.startswith("{"))
+            readers = (json.loads(line) for line in text.splitlines()[2:] if line.startswith("{"))
+            return merged_offsets(readers, max if furthest else min)
         except (OSError, ValueError, AttributeError):
             return {}
 
@@ -397,15 +405,17 @@ def spark_path(path: Path) -> str:
     return f"file://{path}"
 
 
-def merged_offsets(sources: Iterator[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[int, int]]:
-    """Offsets by topic and partition of several readers: what all of them have passed."""
+def merged_offsets(
+    sources: Iterator[Mapping[str, Mapping[str, int]]], chosen: Callable[[int, int], int] = min
+) -> dict[str, dict[int, int]]:
+    """Offsets by topic and partition of several readers: what all of them have passed, or by `max` one of them."""
     merged: dict[str, dict[int, int]] = {}
     for source in sources:
         for topic, partitions in source.items():
             of_topic = merged.setdefault(topic, {})
             for partition, offset in partitions.items():
                 number = int(partition)
-                of_topic[number] = min(int(offset), of_topic.get(number, int(offset)))
+                of_topic[number] = chosen(int(offset), of_topic.get(number, int(offset)))
     return merged
 
 

@@ -107,10 +107,11 @@ class OutboxWriter(SinkWriter):
     def __init__(self, outbox: QueryOutbox) -> None:
         self._outbox = outbox
         self._staged: StagedBatch | None = None
+        self._is_to_publish = False
 
     def write(self, frame: DataFrame, batch_id: int) -> Written:
-        """Stages the records, unless they are, or were sent before."""
-        self._staged = None
+        """Has the records written beside the outbox, unless they are staged, or were sent before."""
+        self._staged, self._is_to_publish = None, False
         if self._outbox.is_sent(batch_id):
             return Written(is_computed=False, is_held=False)
         self._staged = self._outbox.find(batch_id)
@@ -118,10 +119,16 @@ class OutboxWriter(SinkWriter):
             return Written(is_computed=False, is_held=True)
         for number, sink in enumerate(self._outbox.sinks):
             stage_records(frame, sink, self._outbox.being_written(batch_id, number))
-        self._staged = self._outbox.publish(batch_id)
+        self._is_to_publish = True
         return Written(is_computed=True, is_held=True)
 
     def commit(self, batch_id: int, offsets: Offsets) -> None:  # noqa: ARG002
-        """Sends what is staged."""
-        if self._staged is not None:
-            self._outbox.deliver(self._staged)
+        """Stages what was written, and sends it. Not before: from then on it is what it is, also where a schema is
+        changed before it is sent, and so it must have its letters by then.
+        """
+        staged, is_new = self._staged, self._is_to_publish
+        self._is_to_publish = False
+        if is_new:
+            staged = self._staged = self._outbox.publish(batch_id)
+        if staged is not None:
+            self._outbox.deliver(staged)

@@ -51,6 +51,9 @@ def test_ranges_have_no_gap_and_no_overlap_where_two_readers_are_apart(tmp_path:
     assert all(each.is_read_twice for each in ranges)
     assert (ranges[0].starts, ranges[-1].ends) == ({0: 2}, {0: 20})
     assert all(before.ends == after.starts for before, after in itertools.pairwise(ranges))
+    # The widest have all that any of them has in the batch.
+    widest = [batch_range(checkpoint, number, "flights", is_widest=True) for number in range(len(ends))]
+    assert [(each.starts[0], each.ends[0]) for each in widest] == [(2, 9), (5, 9), (9, 12), (9, 20)]
 
 
 @pytest.mark.parametrize("damage", ["offsets/1", "offsets/0"])

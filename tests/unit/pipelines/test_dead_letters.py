@@ -1,4 +1,4 @@
-"""Which query writes the letters of a source, and when it reads a batch again. Spark is played by the test."""
+"""Which queries write the letters of a source, and when one reads a batch again. Spark is played by the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from barnabas.client.cluster import PartitionInfo, TopicInfo
 from barnabas.pipelines import dead_letters
 from barnabas.pipelines.batch_offsets import BatchRange
-from barnabas.pipelines.dead_letters import LetterWriter, letter_sources, new_letters_topic, reason_of
+from barnabas.pipelines.dead_letters import LetterBook, LetterWriter, letter_sources, new_letters_topic, reason_of
 from barnabas.pipelines.definition import OnError, ParquetSink, Pipeline
 from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
@@ -30,8 +30,8 @@ def names(pipeline: Pipeline) -> dict[str, list[str]]:
     return {view: [source.name for source in sources] for view, sources in letter_sources(pipeline).items()}
 
 
-def test_the_letters_of_a_source_are_written_by_one_query(pipeline: Pipeline) -> None:
-    assert names(pipeline) == {"by_day": ["flights"], "timed": []}
+def test_each_query_that_reads_a_source_has_to_do_with_its_letters(pipeline: Pipeline) -> None:
+    assert names(pipeline) == {"by_day": ["flights"], "timed": ["flights"]}
     skipping = dataclasses.replace(pipeline, sources=(flights(on_error=OnError.SKIP), airlines()))
     assert names(skipping) == {"by_day": [], "timed": []}
 
@@ -109,11 +109,11 @@ def test_a_batch_is_read_again_where_it_may_have_records_that_do_not_fit(
     session: Any = SimpleNamespace(read=SimpleNamespace(format=lambda _name: SimpleNamespace(options=keep)))
     place = BatchRange({0: 3}, {0: 10, 1: 4}, is_read_twice)
     monkeypatch.setattr(dead_letters, "observed_in_batch", lambda *_: refused)
-    monkeypatch.setattr(dead_letters, "batch_range", lambda *_: place)
+    monkeypatch.setattr(dead_letters, "batch_range", lambda *_, **__: place)
     monkeypatch.setattr(dead_letters, "letters_of", letters)
     monkeypatch.setattr(dead_letters, "make_letters_topic", lambda *_: done.append("made"))
     state = StateDirectory(pipeline.state_directory)
-    writer = LetterWriter(pipeline, "by_day", KafkaOptions("host:1"), state, session)
+    writer = LetterWriter(pipeline, "by_day", KafkaOptions("host:1"), state, session, LetterBook(pipeline, state))
     writer.write(7)
     assert done == expected
     if done:

@@ -377,18 +377,24 @@ def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
         (directory / "part-0").write_bytes(b"key\nvalue %d\n" % len(notes))
         notes.append("staged")
 
+    def write_letters(batch_id: int) -> None:
+        # What is staged never changes: as long as letters are missing nothing is.
+        assert outbox.is_sent(batch_id) or "computed as noop" in notes or exact.find(batch_id) is None
+        notes.append("letters")
+
     monkeypatch.setattr(topic_sink, "stage_records", stage)
     monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
     query = Query("by_day", (sink,))
     exact = QueryOutbox(pipeline, (sink,), outbox)
     writers = writers_of(pipeline, query, KafkaOptions("host:1"), exact)
-    writer = BatchWriter(query, writers, state, threading.Event())
+    letters: Any = SimpleNamespace(write=write_letters)
+    writer = BatchWriter(query, writers, state, threading.Event(), letters)
     writer(Frame(notes), 0)
-    assert notes == ["staged", "synced", "sent [b'value 0']"]
+    assert notes == ["staged", "letters", "synced", "sent [b'value 0']"]
     # Spark has not noted it: it is computed again, for Spark's state, and nothing is sent.
     notes.clear()
     writer(Frame(notes), 0)
-    assert notes == ["computed as noop"]
+    assert notes == ["computed as noop", "letters"]
     # Staged and not sent: what is sent is what was staged.
     notes.clear()
     monkeypatch.setattr(port, "send", lambda *_: (_ for _ in ()).throw(PipelineError("away")))
@@ -397,7 +403,7 @@ def test_a_batch_is_staged_once_and_sent_when_its_checkpoint_is_on_the_disk(
     monkeypatch.undo()
     monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
     writer(Frame(notes), 1)
-    assert notes == ["staged", "synced", "computed as noop", "synced", "sent [b'value 0']"]
+    assert notes == ["staged", "letters", "synced", "computed as noop", "letters", "synced", "sent [b'value 0']"]
     assert port.offset is not None
     assert port.offset.next_batch == 2
 
@@ -424,14 +430,17 @@ def test_a_table_that_commits_at_once_does_so_behind_the_offsets_of_its_batch(
 ) -> None:
     notes: list[str] = []
     monkeypatch.setattr(state, "sync_checkpoint", lambda *_: notes.append("synced"))
-    letters: Any = SimpleNamespace(write=lambda _: notes.append("letters"))
+    decodings = SimpleNamespace(
+        begin=lambda _: notes.append("begun"), written=lambda _, was_there: notes.append(f"was there: {was_there}")
+    )
+    letters: Any = SimpleNamespace(write=lambda _: notes.append("letters"), decodings=decodings)
     query = Query("by_day", pipeline.sinks[:1])
     BatchWriter(query, [AtOnce(notes)], state, threading.Event(), letters)(Frame(notes), 0)
     # The second time it is for the state that Spark has computed with the rows.
-    assert notes == ["synced", "committed", "letters", "synced", "noted"]
+    assert notes == ["synced", "begun", "committed", "was there: False", "letters", "synced", "noted"]
     notes.clear()
     BatchWriter(query, [AtOnce(notes, first=1)], state, threading.Event(), letters)(Frame(notes), 0)
-    assert notes == ["synced", "computed as noop", "letters"]
+    assert notes == ["synced", "begun", "was there: True", "computed as noop", "letters"]
 
 
 def test_damage_of_a_staged_batch_is_told_with_what_to_do(pipeline: Pipeline, state: StateDirectory) -> None:
