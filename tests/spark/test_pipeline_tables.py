@@ -427,6 +427,34 @@ def test_records_of_several_schemas_are_read_by_the_one_that_each_was_written_wi
     assert (unknown_ids(records, "value", []), unknown_ids(records, "key", [])) == ([2, 77, 2**32 - 1], [])
 
 
+def test_a_record_without_a_key_or_a_value_asks_no_registry_for_a_schema(spark: Any, tmp_path: Path) -> None:
+    flight = json.dumps({"type": "record", "name": "F", "fields": [{"name": "id", "type": "int"}]})
+    (tmp_path / "flight.avsc").write_text(flight)
+    (tmp_path / "key.avsc").write_text('"int"')
+    path = tmp_path / "none.yaml"
+    path.write_text(
+        "name: none\nregistry: {url: 'http://unused:1'}\nsources:\n  s:\n    topic: t\n    tombstones: keep\n"
+        "    format: avro\n    framing: confluent\n    schema_file: flight.avsc\n"
+        "    key_format: {format: avro, framing: confluent, schema_file: key.avsc}\nsinks: [{topic: o, from: s}]\n"
+    )
+    (source,) = read_pipeline(path).sources
+    for (_, part), known in zip(source.registered_parts, ({2: flight}, {3: '"int"'}), strict=True):
+        assert part.writers is not None
+        part.writers.by_id |= known
+        part.writers.was_asked = True
+    key, value = b"\0\0\0\0\3" + varint(7), b"\0\0\0\0\2" + varint(9)
+    given = [(key, value), (None, value), (key, None), (None, None)]
+    types = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    records = spark.createDataFrame([(*each, "t", 0, at, None) for at, each in enumerate(given)], types)
+    rows = decoded(records, source).orderBy("_offset").collect()
+    assert [(row._key, row.id, row._deleted) for row in rows] == [
+        (7, 9, False),
+        (None, 9, False),
+        (7, None, True),
+        (None, None, True),
+    ]
+
+
 KEY_FORMATS = {
     "long": ("format: avro, schema_file: long.avsc", "id"),
     "framed text": ("format: avro, schema_file: text.avsc, framing: confluent", "carrier"),

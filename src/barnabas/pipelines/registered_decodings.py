@@ -74,8 +74,9 @@ def _avro(part: Source | KeyFormat, mark: str, content: Column, document: str) -
         schema_id = F.conv(F.hex(F.substring(content, 2, 4)), 16, 10).cast("bigint")
         # Of the type of a record, also where no schema is known yet.
         nothing = from_avro(F.lit(None).cast("binary"), ours, {"mode": "PERMISSIVE"})
-        # A record without a key, or without a value, has no id that could be unknown.
-        chosen = F.when(content.isNull() | ~conditions[0] | ~conditions[1], nothing)
+        # What has no bytes has no id either: neither NULL, nor a NULL that is asked for it.
+        has_id = F.coalesce(conditions[0] & conditions[1], F.lit(False))
+        chosen = F.when(~has_id, nothing)
         for number, writer in part.writers.usable.items():
             options = {"mode": "PERMISSIVE", "avroSchema": ours}
             chosen = chosen.when(schema_id == number, from_avro(value, wrapped(writer, is_written=True), options))
