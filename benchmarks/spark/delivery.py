@@ -1,6 +1,6 @@
 """Topics written exactly once beside topics written at least once, by the same pipeline in one Spark session.
 
-    python -m benchmarks.spark.delivery [--rounds N] [--records N] [--batches N]
+    python -m benchmarks.spark.delivery [--rounds N] [--records N] [--batches N] [--seconds N]
 
 Every row that is read is written, the most that a sink has to do. Three of our brokers, three replicas. In each
 round the two take turns, after one that only warms up; figures are medians, and the ratio is the median of the rounds'.
@@ -40,8 +40,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--records", type=int, default=600_000)
     parser.add_argument("--batches", type=int, default=6)
+    parser.add_argument("--seconds", type=int, default=300, help="no round begins later, but the first")
     options = parser.parse_args(arguments)
     rates: dict[Delivery, list[float]] = {delivery: [] for delivery in Delivery}
+    until = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory(prefix="delivery-") as name:
         directory = Path(name)
         with (
@@ -52,6 +54,9 @@ def main(arguments: list[str]) -> int:
             addresses = bootstrap_servers(running)
             traffic.produce(addresses, rows(options.records), lambda _count: None, threading.Event())
             for number in range(options.rounds + 1):
+                if number > 1 and time.monotonic() > until:
+                    print(f"the time is over after {number - 1} rounds", file=sys.stderr, flush=True)
+                    break
                 for delivery in list(Delivery) if number % 2 else list(Delivery)[::-1]:
                     place = directory / f"{number}-{delivery.value}"
                     rate = run(spark, running, place, delivery, options.records, options.batches)
