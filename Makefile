@@ -29,11 +29,12 @@ FAILURE_PROCESSES ?= 2
 SPARK_PROCESSES ?= $(TEST_PROCESSES)
 
 # What test-cluster does, beside what `make test` does of real processes: failures that take minutes, two at a time but for what measures ...
-FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py isr_by_znode.py log_directory_failures.py tiered_storage.py)
-# ... and those that mostly wait, for an interval or a time-out, side by side.
-WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_output.py exactly_once.py kafka_cluster_processes.py kafka_streams.py large_requests.py \
-	offsets_topic_deleted.py preferred_leaders.py replication_throttle.py stalled_directory.py supervisor.py \
-	unclean_election.py up_failures.py)
+FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py fuzz.py isr_by_znode.py \
+	log_directory_failures.py tiered_storage.py)
+# ... and those that mostly wait, for an interval or a time-out, or do not concern most changes (services, documented blocks), side by side.
+WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_commands.py documented_output.py documented_servers.py exactly_once.py hostile_connections.py \
+	kafka_cluster_processes.py kafka_streams.py large_requests.py live_configs.py monitoring.py offsets_topic_deleted.py preferred_leaders.py \
+	replication_throttle.py services.py stalled_directory.py supervisor.py unclean_election.py up_failures.py up_secure.py)
 
 # pytest, and where .ci/run asks for it (BARNABAS_SECOND_TRY=1) a second try of what failed once and is not deterministic.
 TRIED_PYTEST := $(BIN)/python -m tools.second_try
@@ -98,10 +99,9 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 	@$(BIN)/python -m demo
 
 .PHONY: test
-test: lint ## Linters, types, units, simulations, and a part of the tests with processes (some 9 minutes on 2 cores)
+test: lint ## Linters, types, units, simulations, and what is quick of the tests with processes (some 8 minutes on 2 cores)
 	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
-	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) -m "not alone" $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
-	@$(TRIED_PYTEST) -m alone $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
@@ -155,8 +155,8 @@ fuzz: $(FUZZ) ## Decoders of messages, records, files and znodes under a fuzzer,
 .PHONY: coverage
 coverage: $(COVERAGE) ## Branches that unit tests and simulations run, by room; every line in .cache/coverage/html
 	@mkdir -p $(COVERAGE_REPORT)
-	@$(BIN)/pytest -p pytest_cov -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas --cov-branch --cov-report= --timeout 600 \
-		tests/unit tests/fuzz tests/simulation
+	@BARNABAS_SIMULATION_SEEDS=1 $(BIN)/pytest -p pytest_cov -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas --cov-branch \
+		--cov-report= --timeout 600 tests/unit tests/fuzz tests/simulation
 	@$(BIN)/coverage json --quiet -o $(COVERAGE_REPORT)/coverage.json
 	@$(BIN)/coverage html --quiet -d $(COVERAGE_REPORT)/html
 	@$(BIN)/python -m tools.coverage_rooms $(COVERAGE_REPORT)/coverage.json
