@@ -572,16 +572,10 @@ def test_a_value_is_one_message_of_protocol_buffers(spark: Any, tmp_path: Path) 
 def test_a_value_is_one_line_of_csv_and_each_field_what_its_type_says(spark: Any, tmp_path: Path) -> None:
     schema = "a INT, b DOUBLE, c DECIMAL(5, 2), d DATE, e TIMESTAMP, f STRING, g BOOLEAN"
     source = f'format: csv, delimiter: ";", schema: "{schema}"'
+    time = dt.datetime.fromisoformat("2013-01-01T05:00:00")
+    row = (1, 2.5, decimal.Decimal("1.10"), dt.date(2013, 1, 1), time, 'a "b";c', True)
     lines = {
-        '1;2.5;1.10;2013-01-01;2013-01-01T06:00:00+01:00;"a ""b"";c";true\r\n': (
-            1,
-            2.5,
-            decimal.Decimal("1.10"),
-            dt.date(2013, 1, 1),
-            dt.datetime.fromisoformat("2013-01-01T05:00:00"),
-            'a "b";c',
-            True,
-        ),
+        '1;2.5;1.10;2013-01-01;2013-01-01T06:00:00+01:00;"a ""b"";c";true\r\n': row,
         ";-Infinity;;;;;FALSE": (None, float("-inf"), None, None, None, None, False),
         ';;;;;"";': (None,) * 7,
     }

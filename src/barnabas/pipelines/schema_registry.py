@@ -139,7 +139,7 @@ def newest_schema(path: Path, registry: Registry, subject: str) -> str | None:
     if not content.get("references"):
         return text
     try:
-        return with_references(text, _referenced(pipeline, WriterSchemas(), content["references"]))
+        return with_references(text, _referenced(pipeline, WriterSchemas(), content["references"], lambda: None))
     except AvroSchemaError as error:
         raise _refused(pipeline, f"has a schema of {subject} that {error}") from None
 
