@@ -189,7 +189,7 @@ FAULTS = FaultSchedule(
 )
 
 
-@pytest.mark.parametrize("seed", simulation_seeds(25))
+@pytest.mark.parametrize("seed", simulation_seeds(15))
 def test_whatever_fails_there_is_one_controller_every_partition_is_led_and_deletions_end(seed: int) -> None:
     with Simulation(seed) as simulation:
         cluster = Cluster(simulation, BALANCE_SECONDS if seed % 2 else None)

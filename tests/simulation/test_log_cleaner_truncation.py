@@ -229,7 +229,7 @@ def run_with_power_cut(seed: int, cut_at: int | None, again_at: int = 0) -> tupl
     return operations, known
 
 
-@pytest.mark.parametrize("seed", simulation_seeds(6))
+@pytest.mark.parametrize("seed", simulation_seeds(3))
 def test_nothing_comes_back_and_nothing_is_lost(seed: int) -> None:
     for history in range(seed, seed + 100_000, 10_000):
         operations, known = run_with_power_cut(history, None)
