@@ -51,6 +51,8 @@ DEMO := $(VENV)/.demo-installed
 FUZZ := $(VENV)/.fuzz-installed
 COVERAGE := $(VENV)/.coverage-installed
 DOCS := $(VENV)/.docs-installed
+# All tests and the product, compiled once while mypy has one core only: else each of the processes that share the tests does it.
+COMPILED := $(VENV)/.tests-compiled
 COVERAGE_REPORT := .cache/coverage
 # pytest-cov reads where from, and coverage where to.
 export COVERAGE_FILE := $(COVERAGE_REPORT)/data
@@ -99,6 +101,7 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 	@$(BIN)/python -m demo
 
 .PHONY: test
+test: BESIDE_TYPES = $(COMPILED)
 test: lint ## Linters, types, units, simulations, and what is quick of the tests with processes (some 8 minutes on 2 cores)
 	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
 	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
@@ -194,7 +197,12 @@ stubs: $(TEST)
 
 .PHONY: lint
 lint: $(TEST) $(DOCS) stubs ## Format, lint, types, order of rooms and files, sizes, nothing ambient, commit subjects; links of the docs
-	@$(MAKE) --no-print-directory -j 2 lint-types lint-rules docs
+	@$(MAKE) --no-print-directory -j 2 lint-types lint-rules docs $(BESIDE_TYPES)
+
+# What cannot be collected is said by the run that follows.
+$(COMPILED): | $(TEST)
+	@$(BIN)/python -m pytest --collect-only -qq tests/unit tests/fuzz tests/simulation tests/cluster >/dev/null 2>&1 || true
+	@touch $@
 
 .PHONY: lint-types
 lint-types:
