@@ -78,6 +78,8 @@ class Batches:
             say(line)
 
     def batch(self, progress: Progress) -> None:
+        if not progress.rows_in:
+            return  # by which Spark only forgets groups, at the end
         self.rows.append(progress.rows_in)
         self.seconds.append(progress.duration_ms / 1_000)
         self.cpu.append(self._costs.cpu())
