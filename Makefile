@@ -24,11 +24,11 @@ SIMULATES_NEXT ?=
 # Three processes for two cores, since a third of what tests take is waiting; what measures time runs alone.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
 # Of test-interop and test-spark, whole files of tests each; 0 is one after the other. Each of Spark's takes one to two GB.
-INTEROP_PROCESSES ?= 2
-FAILURE_PROCESSES ?= 2
+INTEROP_PROCESSES ?= 3
+FAILURE_PROCESSES ?= 3
 SPARK_PROCESSES ?= $(TEST_PROCESSES)
 
-# What test-cluster does, beside what `make test` does of real processes: failures that take minutes, two at a time but for what measures ...
+# What test-cluster does, beside what `make test` does of real processes: failures that take minutes, three at a time but for what measures ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py fuzz.py isr_by_znode.py \
 	log_directory_failures.py tiered_storage.py)
 # ... and those that mostly wait, for an interval or a time-out, or do not concern most changes (services, documented blocks), side by side.
