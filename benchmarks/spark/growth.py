@@ -26,8 +26,8 @@ from typing import Any, Final
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
-from benchmarks.brokers.servers import BARNABAS, Cluster, cluster
-from benchmarks.spark.rows import Costs, create, fill
+from benchmarks.brokers.servers import Cluster
+from benchmarks.spark.rows import Costs, create, fill, one_broker
 from benchmarks.spark.work import WrongResultError, bootstrap_servers
 from tests.support.spark import spark_session
 
@@ -136,7 +136,7 @@ def main(arguments: Sequence[str]) -> int:
     costs: dict[int, list[Cost]] = {}
     with tempfile.TemporaryDirectory(prefix="growth-") as name:
         directory = Path(name)
-        with cluster(BARNABAS, directory / "brokers", 1) as running, spark_session(directory / "spark") as spark:
+        with one_broker(directory / "broker") as running, spark_session(directory / "spark") as spark:
             for number in range(options.rounds):
                 if number and time.monotonic() > until:
                     say(f"the time is over after {number} of {options.rounds} rounds")

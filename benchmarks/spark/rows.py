@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from barnabas.pipelines.sources import KafkaOptions
-from benchmarks.brokers.servers import Cluster, cpu_seconds
+from benchmarks.brokers.servers import BARNABAS, Cluster, cpu_seconds
 from benchmarks.spark.work import TOPIC_SECONDS_MAX, WrongResultError, bootstrap_servers
 from demo import traffic
 from tests.support import wire_calls
@@ -18,6 +20,18 @@ ROWS_PER_DAY = 1_000_000
 CHUNK_ROWS = 250_000
 """So many are written side by side: rows are so far out of order at most."""
 CARRIERS = 17
+
+
+@contextlib.contextmanager
+def one_broker(directory: Path) -> Iterator[Cluster]:
+    """A broker of ours that takes transactions, killed at the end."""
+    alone = {"transaction.state.log.replication.factor": 1, "transaction.state.log.min.isr": 1}
+    made = Cluster(BARNABAS, directory, 1, properties=alone)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 def create(running: Cluster, topic: str) -> None:

@@ -30,9 +30,9 @@ from barnabas.pipelines.java import find_java
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
-from benchmarks.brokers.servers import BARNABAS, Cluster, cluster
+from benchmarks.brokers.servers import Cluster
 from benchmarks.ratios import Row, table
-from benchmarks.spark.rows import Costs, create, fill
+from benchmarks.spark.rows import Costs, create, fill, one_broker
 from benchmarks.spark.work import WrongResultError, bootstrap_servers
 
 OURS, SPARK = "ours", "Spark's own"
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
         spark_options = session.SparkOptions(
             java, jars, directory / "spark", "benchmark", settings=tuple(DELTA_SETTINGS.items())
         )
-        with cluster(BARNABAS, directory / "brokers", 1) as running, session.spark_session(spark_options) as spark:
+        with one_broker(directory / "broker") as running, session.spark_session(spark_options) as spark:
             create(running, TOPIC)
             fill(spark, running, TOPIC, 0, options.records)
             for number in range(options.rounds + 1):
