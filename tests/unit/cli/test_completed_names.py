@@ -149,7 +149,7 @@ def test_the_login_of_a_profile_is_used(monkeypatch: pytest.MonkeyPatch, tmp_pat
     seen: list[tuple[str, bool]] = []
 
     @contextlib.asynccontextmanager
-    async def connected(_host: Host, bootstrap: str, access: Access) -> AsyncIterator[Any]:
+    async def connected(_host: Host, bootstrap: str, access: Access, **_options: Any) -> AsyncIterator[Any]:
         seen.append((bootstrap, access.login is not None))
         yield SimpleNamespace(cluster=SimpleNamespace(brokers=BROKERS))
 
