@@ -188,6 +188,7 @@ def test_topics_and_configs_are_told_alike_by_both_kinds(cluster: MixedCluster, 
     options = ("--partitions", "2", "--replication-factor", "4", "--config", "retention.ms=1000000")
     done = tool(cluster, 11, TOPIC_COMMAND, "--create", "--topic", topic, *options)
     assert (done.status, done.output) == (0, f"Created topic {topic}.\n"), done
+    cluster.wait_until_whole(topic)  # before another broker is asked for it
     done = tool(cluster, 2, TOPIC_COMMAND, "--alter", "--topic", topic, "--partitions", "5")
     assert done.status == 0, done
     cluster.wait_until_whole(topic)
