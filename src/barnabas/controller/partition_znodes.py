@@ -17,7 +17,12 @@ from barnabas.controller.effects import StateChange, Steps, read_znodes, write_a
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
-from barnabas.coordination.layout.topics import partition_path, partition_state_path, partitions_path
+from barnabas.coordination.layout.topics import (
+    partition_path,
+    partition_state_path,
+    partition_state_paths,
+    partitions_path,
+)
 from barnabas.coordination.operations import Create, SetData
 from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import TopicPartition
@@ -113,7 +118,7 @@ def read_leadership(
     """
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
     remaining: Sequence[TopicPartition] = list(partitions)
-    paths_ahead = _state_paths(ahead)
+    paths_ahead = partition_state_paths(ahead)
     for _ in range(ATTEMPTS_MAX):
         remaining = yield from _read_once(context, remaining, found, written_at, own, paths_ahead)
         if not remaining:
@@ -125,10 +130,6 @@ def read_leadership(
     return found
 
 
-def _state_paths(partitions: Sequence[TopicPartition]) -> list[str]:
-    return [partition_state_path(topic, number) for topic, number in partitions]
-
-
 def _read_once(
     context: ControllerContext,
     wanted: Sequence[TopicPartition],
@@ -138,7 +139,7 @@ def _read_once(
     paths_ahead: Sequence[str] = (),
 ) -> Steps[Sequence[TopicPartition]]:
     """Adds to `found`; returns the partitions whose znode has changed before what is right could be put back."""
-    paths = _state_paths(wanted)
+    paths = partition_state_paths(wanted)
     outcomes = yield from read_znodes(paths, paths_ahead)
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
     behind: dict[TopicPartition, _Behind] = {}

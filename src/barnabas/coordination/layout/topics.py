@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import Any, Final
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.steps import Steps, at_once
-from barnabas.wire.topics import LeaderRecoveryState
+from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
@@ -36,6 +36,11 @@ def partition_path(topic: str, partition: int) -> str:
 
 def partition_state_path(topic: str, partition: int) -> str:
     return f"{TOPICS_PATH}/{topic}/partitions/{partition}/state"
+
+
+def partition_state_paths(partitions: Iterable[TopicPartition]) -> list[str]:
+    """`partition_state_path` of many."""
+    return [f"{TOPICS_PATH}/{topic}/partitions/{partition}/state" for topic, partition in partitions]
 
 
 @dataclass(frozen=True, slots=True)
