@@ -34,6 +34,8 @@ _SHORT_RECORD_BYTES_MAX: Final = 64
 """A record of so many bytes says its length, which is one less, in one of them; any larger one in two or more."""
 _SHORT_VALUE_BYTES_MAX: Final = 65
 """A value of so many bytes, with its size before it and no headers behind it, likewise."""
+_TWO_BYTES_MAX: Final = (1 << 14) - 1
+"""What a varint of two bytes encodes at most; of a record that has no longer one, no value has either."""
 _new_scan: Final = tuple.__new__
 
 
@@ -112,7 +114,7 @@ def scan_one_record(data: Buffer, position: int, length: int, key_size: int) -> 
     left = end - position  # from the length on
     if left > _SHORT_RECORD_BYTES_MAX:
         twice = left - 2 << 1
-        if length != (twice & 0x7F | 0x80) << 8 | twice >> 7 or length & 0x80:
+        if twice > _TWO_BYTES_MAX or length != (twice & 0x7F | 0x80) << 8 | twice >> 7:
             return None
         position += 6
     else:

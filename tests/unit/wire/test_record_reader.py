@@ -276,6 +276,20 @@ def test_a_length_of_three_bytes_is_left_to_the_long_way() -> None:
         scan_records(data, 1, 50)
 
 
+@pytest.mark.parametrize("size", [16_386, 16_387, 16_389, 32_770, 65_540, 1_000_000])
+def test_a_length_that_lies_is_left_to_the_long_way_whatever_the_size(size: int) -> None:
+    # The two bytes that come out, where its bits beyond 14 are lost or fall upon others.
+    length = ((size - 2 << 1 & 0x7F | 0x80) << 8 | size - 2 << 1 >> 7) & 0xFF7F
+    data = bytearray(length.to_bytes(2) + b"\0\0\0\x01")
+    left = size - len(data)
+    value = (left - 3 << 1 & 0x7F | 0x80, left - 3 << 1 >> 7)
+    data += bytes(byte & 0xFF for byte in value) + bytes(left - 2)
+    assert len(data) == size
+    assert scan_one(data, 0) is None
+    with pytest.raises(InvalidRecordError):
+        scan_records(data, 1, 50)
+
+
 def test_timestamps_beyond_64_bits_are_refused() -> None:
     data = record_bytes(b"\0" + write_varint(INT64_MAX) + b"\0\x01\x01\0")
     assert scan_records(data, 1, 0).max_timestamp_ms == INT64_MAX
