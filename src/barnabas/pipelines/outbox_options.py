@@ -10,12 +10,11 @@ from typing import Final
 
 from barnabas.client.settings import ProducerSettings
 from barnabas.pipelines.definition import Delivery, Pipeline, TopicSink
-from barnabas.pipelines.sources import ROW_BYTES_MAX
+from barnabas.pipelines.sources import BUFFER_BYTES, ROW_BYTES_MAX
 from barnabas.pipelines.topic_options import option_of
 from barnabas.wire.compression_types import LEVELS, Compression, CompressionType
 
 BATCH_BYTES: Final = 256 * 1024
-BUFFER_BYTES: Final = 2 * ROW_BYTES_MAX
 OF_CLIENT: Final[Mapping[str, str]] = {
     "kafka.request.timeout.ms": "request_timeout_ms",
     "kafka.retry.backoff.ms": "retry_backoff_ms",

@@ -50,6 +50,9 @@ RECORD_TYPES = {
 ROW_BYTES_MAX = 32 * 1024 * 1024
 """The largest record that is written, key and value; a broker takes no request that is larger than 100 MiB."""
 
+BUFFER_BYTES = 2 * ROW_BYTES_MAX
+"""What waits to be sent, in each task that writes."""
+
 ANSWER_MS_MAX = 6_000
 FETCH_WAIT_MS = 50
 """What clients of a run have where nothing else is said (`topic_options`)."""
@@ -89,7 +92,7 @@ class KafkaOptions:
         return {
             **self.connection,
             "kafka.max.request.size": str(ROW_BYTES_MAX),
-            "kafka.buffer.memory": str(2 * ROW_BYTES_MAX),
+            "kafka.buffer.memory": str(BUFFER_BYTES),
         }
 
     @property

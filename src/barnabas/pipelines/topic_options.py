@@ -17,7 +17,7 @@ from typing import Final
 
 from barnabas.pipelines.definition import Delivery, Option, Pipeline, PipelineError, TopicSink
 from barnabas.pipelines.file_secrets import has_reference, resolved, stands_open
-from barnabas.pipelines.sources import ANSWER_MS_MAX, FETCH_WAIT_MS, ROW_BYTES_MAX
+from barnabas.pipelines.sources import ANSWER_MS_MAX, BUFFER_BYTES, FETCH_WAIT_MS, ROW_BYTES_MAX
 from barnabas.pipelines.yaml_positions import Section, nearest
 from barnabas.wire.compression_types import LEVELS, Compression, CompressionType
 
@@ -28,6 +28,8 @@ _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
 _PARTITIONS_MAX: Final = 100_000
 _TEXT_CHARACTERS_MAX: Final = 250
+_BATCH_BYTES: Final = 16 * 1024
+"""What Kafka's producer has where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ EXACT_OPTIONS: Final[Mapping[str, Setting]] = {
 SINK_OPTIONS: Final[Mapping[str, Setting]] = {
     **EXACT_OPTIONS,
     "kafka.buffer.memory": Setting("What may wait to be sent, in each task.", (1, _LONG_MAX)),
-    "kafka.max.block.ms": Setting("How long a task waits for room, or for a topic to be known.", (0, _LONG_MAX)),
+    "kafka.max.block.ms": Setting("How long a task waits for room, or for a topic to be known.", (100, _LONG_MAX)),
     "kafka.retries": Setting("How often a batch is sent again.", (1, _INT_MAX)),
     "kafka.metadata.max.idle.ms": _ms("When a topic that nobody writes is forgotten.", 5_000),
     "kafka.partitioner.adaptive.partitioning.enable": Setting(
@@ -208,11 +210,12 @@ def resolved_options(pipeline: Pipeline) -> Pipeline:
         values = []
         for option in options:
             try:
-                value = parsed(resolved(option.value, pipeline.path, option.line), settings[option.name])
+                value = resolved(option.value, pipeline.path, option.line)
+                value = parsed(value, settings[option.name], option.value)
             except ValueError as error:
                 raise pipeline.error(f"{option.name} {error}", option.line) from None
             values.append(replace(option, value=value))
-        _refuse_contradictions(values, pipeline.error)
+        _refuse_contradictions(values, settings, pipeline.error)
         return tuple(values)
 
     sources = tuple(replace(each, options=found(each.options, SOURCE_OPTIONS)) for each in pipeline.sources)
@@ -249,19 +252,22 @@ def _refuse_different(pipeline: Pipeline, sinks: Sequence[TopicSink], names: Ite
         )
 
 
-def parsed(text: str, setting: Setting) -> str:
-    """The value as Kafka's clients take it. Raises ValueError, in words that follow the option's name."""
+def parsed(text: str, setting: Setting, shown: str | None = None) -> str:
+    """The value as Kafka's clients take it. Raises ValueError, in words that follow the option's name, and show `shown`
+    in place of a value that is not in the file.
+    """
     value = text.strip()
+    shown = value[:50] if shown is None else shown
     if setting.bounds is not None:
         lowest, highest = setting.bounds
         number = int(value.replace("_", "")) if re.fullmatch(r"-?(0|[1-9][0-9_]{0,24})", value) else None
         if number is None or not lowest <= number <= highest:
-            raise ValueError(f'"{value[:50]}" must be a whole number from {lowest} to {highest}')
+            raise ValueError(f'"{shown}" must be a whole number from {lowest} to {highest}')
         return str(number)
     if setting.words:
         if value.lower() not in setting.words:
-            hint = nearest(value, setting.words) or f"; there is: {', '.join(setting.words)}"
-            raise ValueError(f'"{value[:50]}" is not known{hint}')
+            hint = nearest(shown, setting.words) or f"; there is: {', '.join(setting.words)}"
+            raise ValueError(f'"{shown}" is not known{hint}')
         return value.lower()
     if not value or len(value) > _TEXT_CHARACTERS_MAX or not value.isprintable():
         raise ValueError(f"must be a text of 1 to {_TEXT_CHARACTERS_MAX} characters")
@@ -300,7 +306,7 @@ def _read(
             except ValueError as error:
                 raise inner.error(f"{name} {error}", text.line) from None
         found.append(Option(name, value, line))
-    _refuse_contradictions([each for each in found if not has_reference(each.value)], inner.error)
+    _refuse_contradictions([each for each in found if not has_reference(each.value)], settings, inner.error)
     return tuple(found)
 
 
@@ -330,8 +336,8 @@ def _is_of(asked: str, name: str) -> bool:
     return asked == name or (name.endswith((".", ".des", ".ser")) and asked.startswith(name))
 
 
-def _refuse_contradictions(options: Sequence[Option], refuse: Refuse) -> None:
-    """What each of Kafka's clients refuses only when it is made, in a task."""
+def _refuse_contradictions(options: Sequence[Option], settings: Mapping[str, Setting], refuse: Refuse) -> None:
+    """What each of Kafka's clients refuses only when it is made, or sends, in a task."""
     lines = {option.name: option.line for option in options}
     numbers = {option.name: int(option.value) for option in options if re.fullmatch(r"-?\d+", option.value)}
     request_ms = numbers.get("kafka.request.timeout.ms", ANSWER_MS_MAX)
@@ -344,11 +350,18 @@ def _refuse_contradictions(options: Sequence[Option], refuse: Refuse) -> None:
         raise told(wait, "less than kafka.request.timeout.ms", request_ms)
     if numbers.get(api, request_ms) < request_ms:
         raise told(api, "no less than kafka.request.timeout.ms", request_ms)
-    delivery, linger_ms = "kafka.delivery.timeout.ms", numbers.get("kafka.linger.ms", 0)
-    if numbers.get(delivery, _INT_MAX) < request_ms + linger_ms:
-        raise told(
-            delivery, "no less than kafka.request.timeout.ms and kafka.linger.ms together", request_ms + linger_ms
-        )
+    delivery = "kafka.delivery.timeout.ms"
+    together = min(request_ms + numbers.get("kafka.linger.ms", 0), _INT_MAX)
+    if numbers.get(delivery, together) < together:
+        raise told(delivery, "no less than kafka.request.timeout.ms and kafka.linger.ms together", together)
+    batch, memory = "kafka.batch.size", "kafka.buffer.memory"
+    if memory in settings and numbers.get(batch, _BATCH_BYTES) > numbers.get(memory, BUFFER_BYTES):
+        if memory in numbers:
+            raise told(memory, f"no less than {batch}", numbers.get(batch, _BATCH_BYTES))
+        raise told(batch, f"no more than {memory}", BUFFER_BYTES)
+    for name in ("kafka.send.buffer.bytes", "kafka.receive.buffer.bytes"):
+        if numbers.get(name) == 0:
+            raise refuse(f"{name} must be -1, the system's own, or at least 1", lines[name])
     for kind in LEVELS:
         name = f"kafka.compression.{kind.name.lower()}.level"
         if name in numbers:

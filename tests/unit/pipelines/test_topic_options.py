@@ -45,7 +45,7 @@ def test_options_count_before_those_that_a_run_has_by_itself(tmp_path: Path) -> 
     pipeline = with_options(
         tmp_path,
         "minPartitions: 1_000, kafka.check.crcs: false, kafka.client.rack: west, fetchOffset.numRetries: '3'",
-        "kafka.compression.type: ZSTD, kafka.buffer.memory: 100, kafka.max.request.size: 70",
+        "kafka.compression.type: ZSTD, kafka.buffer.memory: 100, kafka.batch.size: 99, kafka.max.request.size: 70",
         LEAST,
     )
     kafka = KafkaOptions("host:1")
@@ -59,6 +59,7 @@ def test_options_count_before_those_that_a_run_has_by_itself(tmp_path: Path) -> 
     assert {name: value for name, value in writing.items() if kafka.writing.get(name) != value} == {
         "kafka.compression.type": "zstd",
         "kafka.buffer.memory": "100",
+        "kafka.batch.size": "99",
         "kafka.max.request.size": "70",
         "topic": "delays",
     }
@@ -134,7 +135,7 @@ def test_an_option_may_be_named_and_is_looked_at_before_spark_starts(
     assert [option.value for option in found.sources[0].options] == ["rack-west", "12", "1000"]
     assert topic_of(found).options[0].value == "5"
     for name, value, message in (
-        ("LINGER", "soon", r':25: kafka\.linger\.ms "soon" must be a whole number'),
+        ("LINGER", "soon", r':25: kafka\.linger\.ms "\$\{env:LINGER\}" must be a whole number'),
         ("RACK", "a\nb", r":5: kafka\.client\.rack must be a text of 1 to 250 characters"),
         ("RACK", None, r":5: \$\{env:RACK\}: the variable RACK is not set"),
     ):
@@ -143,12 +144,59 @@ def test_an_option_may_be_named_and_is_looked_at_before_spark_starts(
             with pytest.raises(PipelineError, match=message):
                 resolved_options(pipeline)
     (tmp_path / "many").write_text("0")
-    with pytest.raises(PipelineError, match=r':5: minPartitions "0" must be'):
+    with pytest.raises(PipelineError, match=r':5: minPartitions "\$\{file:many\}" must be'):
         resolved_options(pipeline)
     late = with_options(tmp_path, "kafka.fetch.max.wait.ms: '${env:LINGER}', kafka.request.timeout.ms: 1000")
     monkeypatch.setenv("LINGER", "1000")
     with pytest.raises(PipelineError, match=r":5: kafka\.fetch\.max\.wait\.ms must be less than"):
         resolved_options(late)
+
+
+def test_what_a_reference_stands_for_is_not_shown_where_it_is_no_such_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong name of a variable may name a password."""
+    monkeypatch.setenv("LOGIN", "hunter2")
+    for of_source, of_sink in (
+        ("kafka.check.crcs: '${env:LOGIN}'", ""),
+        ("", "kafka.compression.type: '${env:LOGIN}'"),
+    ):
+        with pytest.raises(PipelineError, match=r'"\$\{env:LOGIN\}" is not known; there is: ') as caught:
+            resolved_options(with_options(tmp_path, of_source, of_sink))
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("of_sink", "told"),
+    [
+        ("kafka.buffer.memory: 9000", "kafka.buffer.memory must be no less than kafka.batch.size (16384)"),
+        (
+            "kafka.buffer.memory: 9000, kafka.batch.size: 9001",
+            "kafka.buffer.memory must be no less than kafka.batch.size (9001)",
+        ),
+        ("kafka.batch.size: 70_000_000", "kafka.batch.size must be no more than kafka.buffer.memory (67108864)"),
+        ("kafka.send.buffer.bytes: 0", "kafka.send.buffer.bytes must be -1, the system's own, or at least 1"),
+        ("kafka.receive.buffer.bytes: 0", "kafka.receive.buffer.bytes must be -1, the system's own, or at least 1"),
+    ],
+)
+def test_what_no_producer_of_kafka_could_send_with_is_refused(tmp_path: Path, of_sink: str, told: str) -> None:
+    """It would be told in a task: by an IllegalArgumentException for each record, or each connection."""
+    with pytest.raises(PipelineError) as caught:
+        with_options(tmp_path, of_sink=of_sink, delivery=LEAST)
+    assert (caught.value.line, told in caught.value.message) == (25, True)
+    with_options(tmp_path, of_sink="kafka.batch.size: 70_000_000")  # our own takes the smaller of both
+
+
+def test_time_outs_of_the_greatest_length_are_what_kafkas_clients_take(tmp_path: Path) -> None:
+    with_options(
+        tmp_path,
+        "kafka.request.timeout.ms: 2147483647",
+        "kafka.request.timeout.ms: 2147483647, kafka.linger.ms: 2147483647",
+    )
+    # Java's sum is bounded by its largest whole number.
+    with_options(tmp_path, of_sink="kafka.linger.ms: 2147483647, kafka.delivery.timeout.ms: 2147483647")
+    with pytest.raises(PipelineError, match=r"kafka\.delivery\.timeout\.ms must be no less than .* \(2147483647\)"):
+        with_options(tmp_path, of_sink="kafka.linger.ms: 2147483647, kafka.delivery.timeout.ms: 2147483646")
 
 
 def test_topics_of_one_producer_may_have_the_same_options(tmp_path: Path) -> None:
