@@ -339,6 +339,13 @@ def test_changes_of_a_database_become_its_rows(tester: PipelineTester, tmp_path:
     # Nobody would hear that the rows which the database has not any more are here still.
     with pytest.raises(PipelineError, match="the database has truncated the table"):
         tester.run(pipeline, {"records": [*changes, change("t", None, None)]})
+    for wrong, told in (
+        (change("x", None, {"id": 1}), "has an op that this file does not know: .*op x"),
+        (change("u", {"id": 1}, None), r"puts a row \(op c, r or u\) has no after"),
+        (change("u", {"id": 1}, {"id": 2}), "has another key before than after"),
+    ):
+        with pytest.raises(PipelineError, match=told):
+            tester.run(pipeline, {"records": [*changes, wrong]})
 
 
 def test_changes_in_protobuf_become_rows_and_what_has_no_op_is_none(tester: PipelineTester, tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ def envelopes_text(
     that says what they are; `key_fields` are those of keys that have a format, none where such a key is one value, and
     None where keys are text, which is JSON if anything.
 
-    Events that are none of a row (`m`) are left out. A truncation, and a record without `op`, as of envelopes in
-    another form, end the run: nobody would hear of the changes that were left out.
+    Events that are none of a row (`m`) are left out. A truncation, a record without `op`, as of envelopes in another
+    form, and all else that no row can be made of end the run: nobody would hear of the changes that were left out.
     """
     keys = {name.lower() for name in plan.key}
     of_text = (
@@ -185,9 +185,8 @@ def envelopes_text(
 
     columns = [*(selected(name) for name, _ in envelope.columns), f"{at}op = 'd' AS {DELETED_COLUMN}", *_PLACE]
     sql = ["SELECT", *(f"  {each}," for each in columns[:-1]), f"  {columns[-1]}", f"FROM {VIEW}"]
-    # A text that is not there is empty in Protocol Buffers.
-    sql += [f"WHERE coalesce(nullif({at}op, ''), raise_error('{_NO_OP}')) IN ('c', 'r', 'u', 'd')"]
-    sql += [f"  OR if({at}op = 't', raise_error('{_TRUNCATED}'), FALSE)"]
+    in_before = [name for name, _ in envelope.columns if name.lower() in keys & envelope.before]
+    sql += _wanted_changes(at, [quoted_name(name) for name in in_before])
     text = table_text(replace(plan, key=()), schema).replace(f"    from: {VIEW}\n", f"    from: {CHANGES}\n")
     before, sinks, behind = text.partition("sinks:\n")
     steps = ["steps:", f"  - name: {CHANGES}", "    sql: |", *(f"      {line}" for line in sql)]
@@ -198,8 +197,39 @@ def envelopes_text(
 
 _TRUNCATED: Final = (
     "the database has truncated the table (op t), and its rows are here still. Make the table again, with another "
-    "state and directory; or, to go on with the rows that are here, take this line out of the step"
+    "state and directory; or, to go on with the rows that are here, write FALSE in place of this raise_error in the "
+    "step"
 )
+_NO_ROW: Final = (
+    "a change that puts a row (op c, r or u) has no after: what the row is cannot be told. Have the connector write "
+    "whole rows, then make the table again"
+)
+_MOVED: Final = (
+    "an update (op u) has another key before than after, so that its former row would stay here. By the key of the "
+    "records Debezium makes a removal and a new row of it: make the table again with that as --key"
+)
+_OTHER_OP: Final = (
+    "a change has an op that this file does not know: see what it does to rows, and add a line for it to the step. op "
+)
+
+
+def _wanted_changes(at: str, keys: Sequence[str]) -> list[str]:
+    """The condition of the step: which changes make rows, by lines of which each may be changed by hand. `keys` are the
+    columns of the row's key that `before` has. A text that is not there is empty in Protocol Buffers.
+    """
+    moved = " OR ".join(f"{at}before.{key} <> {at}after.{key}" for key in keys)
+    return [
+        "WHERE CASE",
+        f"  WHEN {at}op = 'd' THEN TRUE",
+        f"  WHEN {at}op IN ('c', 'r', 'u') AND {at}after IS NULL THEN raise_error('{_NO_ROW}')",
+        *([f"  WHEN {at}op = 'u' AND ({moved}) THEN raise_error('{_MOVED}')"] if keys else []),
+        f"  WHEN {at}op IN ('c', 'r', 'u') THEN TRUE",
+        f"  WHEN {at}op = 'm' THEN FALSE",
+        f"  WHEN {at}op = 't' THEN raise_error('{_TRUNCATED}')",
+        f"  WHEN nullif({at}op, '') IS NULL THEN raise_error('{_NO_OP}')",
+        f"  ELSE raise_error(concat('{_OTHER_OP}', {at}op))",
+        "END",
+    ]
 
 
 def _key_of_record(columns: Sequence[tuple[str, str]]) -> tuple[str, ...]:

@@ -262,7 +262,10 @@ def test_changes_of_a_database_are_a_table_of_its_rows(
     assert "is there already" in call("flights", "t", "--key", "id").output
 
 
-WHERE = "WHERE coalesce(nullif(op, ''), raise_error('a record is no envelope of Debezium"
+OTHERWISE = (
+    "  ELSE raise_error(concat('a change has an op that this file does not know: see what it does to rows, and add a "
+    "line for it to the step. op ', op))"
+)
 
 
 def test_changes_in_avro_have_the_columns_of_their_schema_and_the_keys_of_theirs(ran: list[Path]) -> None:
@@ -285,8 +288,28 @@ def test_changes_in_avro_have_the_columns_of_their_schema_and_the_keys_of_theirs
         "  after.`total` AS `total`,",
         "  op = 'd' AS _deleted,",
     ]
-    assert lines[-3].startswith(WHERE)
-    assert lines[-2].startswith("  OR if(op = 't', raise_error('the database has truncated the table")
+    where = lines[lines.index("WHERE CASE") + 1 :]
+    assert [line.partition(" THEN ")[0] for line in where] == [
+        "  WHEN op = 'd'",
+        "  WHEN op IN ('c', 'r', 'u') AND after IS NULL",
+        "  WHEN op = 'u' AND (before.`id` <> after.`id`)",
+        "  WHEN op IN ('c', 'r', 'u')",
+        "  WHEN op = 'm'",
+        "  WHEN op = 't'",
+        "  WHEN nullif(op, '') IS NULL",
+        OTHERWISE,
+        "END",
+        "",
+    ]
+    assert [line.partition(" THEN ")[2][:40] for line in where[:7]] == [
+        "TRUE",
+        "raise_error('a change that puts a row (o",
+        "raise_error('an update (op u) has anothe",
+        "TRUE",
+        "FALSE",
+        "raise_error('the database has truncated ",
+        "raise_error('a record is no envelope of ",
+    ]
     assert call(*arguments, "--key-schema-file", "key.avsc").exit_code == 0
     assert "is there already" in call(*arguments).output
 
