@@ -46,6 +46,7 @@ from barnabas.pipelines.progress import (
 )
 from barnabas.pipelines.query_errors import QueryFailure, failure_of
 from barnabas.pipelines.query_events import BatchEvent, IdleEvent, QueryEvents, TerminatedEvent
+from barnabas.pipelines.run_notes import RunNotes
 from barnabas.pipelines.running_query import RunningQuery, offsets_passed
 from barnabas.pipelines.schema_learning import SchemaLearner
 from barnabas.pipelines.schema_registry import ask_registry, register_schemas
@@ -288,7 +289,7 @@ class PipelineRun:
         self._queries: dict[str, RunningQuery] = {}
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._notes: queue.SimpleQueue[str | ShownRows] = queue.SimpleQueue()
+        self._notes = RunNotes(stop)
         self._warnings: list[str] = []
         self._done, self._look_at = Totals(), 0.0
         self._stop_at: float | None = None
@@ -356,6 +357,7 @@ class PipelineRun:
                 while not all(running.is_done for running in self._queries.values()):
                     self._turn(group)
             finally:
+                self._notes.close()
                 for running in self._queries.values():
                     if not running.is_done and running.handle is not None:
                         with contextlib.suppress(Exception):  # what has ended the run says more
@@ -574,8 +576,7 @@ class PipelineRun:
     def _tell_lines(self) -> None:
         while not self._lines.empty():
             self._warn(self._lines.get())
-        while not self._notes.empty():
-            note = self._notes.get()
+        for note in self._notes.taken():
             if isinstance(note, ShownRows):
                 self._options.show(note)
             else:

@@ -26,6 +26,7 @@ from barnabas.pipelines.definition import (
 from barnabas.pipelines.parquet_table import MARKER
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
+from barnabas.pipelines.run_notes import NOTES_MAX
 from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.status import read_status
@@ -422,6 +423,34 @@ def test_a_failure_of_the_pipelines_own_ends_it_at_once_and_every_query(tmp_path
         run(made_pipeline(tmp_path, sinks=sinks), spark, Told())
     assert len(spark.started) == 2
     assert not any(query.isActive for query in spark.started)
+
+
+def test_a_query_that_waits_for_a_reader_of_its_rows_keeps_no_run_from_ending(
+    tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks = tuple(TopicSink(view, view, 1, 1) for view in ("by_day", "timed"))
+    stopped: list[bool] = []
+
+    def say_much(_spark: FakeSpark, query: FakeQuery) -> None:
+        def say() -> None:
+            for _ in range(100 * NOTES_MAX):
+                query.write._say("rows")
+
+        thread = threading.Thread(target=say, daemon=True)
+        thread.start()
+
+        def stop() -> None:
+            thread.join(10)
+            stopped.append(not thread.is_alive())
+
+        monkeypatch.setattr(query, "stop", stop)
+
+    def fail(_spark: FakeSpark, query: FakeQuery) -> None:
+        query.end("org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
+
+    with pytest.raises(PipelineError, match="Division by zero"):
+        run(made_pipeline(tmp_path, sinks=sinks), FakeSpark(say_much, fail), Told())
+    assert stopped == [True]
 
 
 def test_stop_ends_an_idle_query_at_once(tmp_path: Path, committed: list[Any]) -> None:
