@@ -6,6 +6,7 @@ resolved where it is used.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final
 from barnabas.pipelines.definition import Pipeline, PipelineError
 
 SECRET_BYTES_MAX: Final = 256 * 1024
+_SECRET_CHARACTERS_MIN: Final = 4
 _SECRET_NAME: Final = re.compile(
     r"(?i)(password|passphrase|secret|token|credential|jaas|(secret|secret.access|account|private|keystore|encryption)[._-]?key)$"
     r"|[.]account[.]key[.]|[.]sas[.]|[.]client[.]secret[.]"
@@ -71,10 +73,13 @@ def resolved(text: str, path: Path, line: int) -> str:
 
 
 def hidden(said: str, given: str, path: Path, line: int) -> str:
-    """What somebody said who knows what the references in `given` stand for, with *** in its place."""
+    """What somebody said who knows what the references in `given` stand for, with *** in its place. What cannot be read
+    any more is left; and what is so short is no secret, and stands in every message.
+    """
     for match in _REFERENCE.finditer(given):
-        secret = resolved(match.group(), path, line)
-        said = said.replace(secret, "***") if secret else said
+        with contextlib.suppress(PipelineError):
+            secret = resolved(match.group(), path, line)
+            said = said.replace(secret, "***") if len(secret) >= _SECRET_CHARACTERS_MIN else said
     return said
 
 

@@ -258,7 +258,8 @@ class LakeWriter(SinkWriter):
             done = self.compact(self._session, wanted.target_bytes)
         except (PySparkException, CompactionFailedError) as error:
             note.end()
-            return f"{not_done}: {_reason(error) if isinstance(error, PySparkException) else error}"
+            said = _reason(error) if isinstance(error, PySparkException) else str(error)
+            return f"{not_done}: {without_secrets(said, self._pipeline)}"
         note.end()
         return f"{self.place}: {done.removed:,} files became {done.added:,}" if done.removed else ""
 

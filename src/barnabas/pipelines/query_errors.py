@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas.pipelines.definition import KeyedSink, Option, Pipeline, SourceFormat, TopicSink
+from barnabas.pipelines.file_secrets import without_secrets
 from barnabas.pipelines.lake_rows import TWO_ROWS
 from barnabas.pipelines.sources import BAD_KEY, BAD_RECORD, ROW_BYTES_MAX
 
@@ -85,7 +86,8 @@ class QueryFailure:
 
 
 def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> QueryFailure:
-    """Reads what Spark said (`text`, with its causes) of the failed query of the view `query`."""
+    """Reads what Spark said (`text`, with its causes) of the failed query of the view `query`; no secret is shown."""
+    text = without_secrets(text, pipeline)
     record = _after(text, BAD_RECORD)
     if record is not None:
         return _of_bad_record(pipeline, record)

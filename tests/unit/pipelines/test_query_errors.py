@@ -105,3 +105,15 @@ def test_a_function_of_python_that_fails_at_a_row_is_named_by_its_line(tmp_path:
     told = f"late failed at a row, {tmp_path}/steps.py:2: ZeroDivisionError: division by zero; {LOG} says more"
     assert (found.message, found.is_passing) == (told, False)
     assert "steps.py" not in failure_of(made_pipeline(tmp_path), "late", text, LOG).message
+
+
+def test_what_a_store_says_of_a_login_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be refused in the middle of a run, when keys are changed."""
+    spark = (("spark.hadoop.fs.s3a.access.key", "${env:STORE_KEY}"), ("spark.x", "${env:SHORT}"))
+    pipeline = dataclasses.replace(made_pipeline(tmp_path), spark=spark)
+    monkeypatch.setenv("STORE_KEY", "AKIA-hunter2")
+    monkeypatch.setenv("SHORT", "403")
+    text = "Caused by: java.nio.file.AccessDeniedException: the key AKIA-hunter2 is unknown: 403 Forbidden"
+    assert "the key *** is unknown: 403 Forbidden" in failure_of(pipeline, "by_day", text, LOG).message
+    monkeypatch.delenv("SHORT")
+    assert "the key *** is unknown: 403 Forbidden" in failure_of(pipeline, "by_day", text, LOG).message
