@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.cli.config_resources import HIDDEN, Kind, Resource, check_names, read_configs, settable_configs
+from barnabas.cli.config_resources import (
+    HIDDEN,
+    Kind,
+    Resource,
+    check_names,
+    has_config,
+    read_configs,
+    settable_configs,
+    told_configs,
+)
 from barnabas.cli.connection import CommandError
 from barnabas.cli.output import Column, print_table, say
 from barnabas.client.admin import ConfigEntry, ConfigOperation
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
@@ -24,7 +34,7 @@ _DYNAMIC_BROKER_SOURCES: Final = frozenset({2, 3})
 _OPERATIONS: Final = {"+": ConfigOperation.APPEND, "-": ConfigOperation.SUBTRACT}
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Change:
     """One config, what is done to it, and with which value."""
 
@@ -33,7 +43,7 @@ class Change:
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Effect:
     """A value before and after; None where there is none, or where it is secret."""
 
@@ -63,9 +73,7 @@ async def apply_changes(
     if resource.kind is Kind.LOGGER:
         # Brokers know the levels in capitals only.
         changes = [replace(change, value=change.value and change.value.strip().upper()) for change in changes]
-    before = await read_configs(client, admin, resource)
-    known = await settable_configs(client, admin, resource, before)
-    check_names(resource, [change.name for change in changes], known)
+    before, known = await _read(client, admin, resource, changes)
     for change in changes:
         entry = known.get(change.name)
         # What was set while the broker runs can be: Kafka calls the rates of throttles read-only then (KIP-73).
@@ -127,6 +135,24 @@ def effect_documents(effects: Sequence[Effect]) -> list[dict[str, Any]]:
 # Inside.
 
 
+async def _read(
+    client: Client, admin: Admin, resource: Resource, changes: Sequence[Change]
+) -> tuple[dict[str, ConfigEntry], dict[str, ConfigEntry]]:
+    """What is set of what is to be changed, and what could be. Brokers are asked for that alone, since all that one has
+    are hundreds, and for all where they do not know a name. Raises CommandError for one that they do not have.
+    """
+    names = [change.name for change in changes]
+    # What is taken back has the next weaker value; for the others it does not matter.
+    read = read_configs if any(change.operation is ConfigOperation.DELETE for change in changes) else told_configs
+    before = await read(client, admin, resource, names)
+    known = await settable_configs(client, admin, resource, before, names)
+    if not all(has_config(resource, name, known) for name in names):
+        before = await read(client, admin, resource)
+        known = await settable_configs(client, admin, resource, before)
+        check_names(resource, names, known)
+    return before, known
+
+
 def _parse_pair(pair: str) -> Change:
     name, equals, value = pair.partition("=")
     operation = _OPERATIONS.get(name[-1:], ConfigOperation.SET)
@@ -185,7 +211,7 @@ async def _wait_until_shown(
     loop = client.host.loop
     deadline = loop.time() + SEEN_WITHIN_SECONDS
     while True:
-        found = await read_configs(client, admin, resource)
+        found = await told_configs(client, admin, resource, list(wanted))
         late = [
             name
             for name, value in wanted.items()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +14,7 @@ from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.missing import missing_broker, missing_topics, nearest_hint
 from barnabas.cli.output import printable
 from barnabas.config.sources import ConfigSource
+from barnabas.kernel.facts import fact
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -71,7 +72,7 @@ _OWN_SOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Resource:
     """One thing with configs; `name` is a topic or the id of a broker, and empty for all brokers."""
 
@@ -166,23 +167,31 @@ def complete_settings(context: click.Context, parameter: click.Parameter, incomp
     return found
 
 
-async def read_configs(client: Client, admin: Admin, resource: Resource) -> dict[str, ConfigEntry]:
-    """All configs of a resource, by name, with whatever else could set them. Raises CommandError where there is no
-    such topic or broker.
+async def told_configs(
+    client: Client, admin: Admin, resource: Resource, names: Collection[str] | None = None
+) -> dict[str, ConfigEntry]:
+    """The configs of a resource as a broker tells them, by name: all, or those of `names` that it has. Raises
+    CommandError where there is no such topic or broker.
     """
     from barnabas.wire.errors import ErrorCode, KafkaError
 
     if resource.kind in (Kind.BROKER, Kind.LOGGER) and int(resource.name) not in client.cluster.brokers:
         raise missing_broker(int(resource.name), client.cluster.brokers)
     try:
-        found = await admin.describe_configs(resource.type, resource.name, with_synonyms=True)
+        found = await admin.describe_configs(resource.type, resource.name, with_synonyms=True, keys=names)
     except KafkaError as error:
         if error.code in {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION}:
             raise missing_topics([resource.name]) from None
         raise
-    if resource.kind is Kind.TOPIC:
-        found = await _with_coarser_defaults(client, admin, found)
     return {name: found[name] for name in sorted(found)}
+
+
+async def read_configs(
+    client: Client, admin: Admin, resource: Resource, names: Collection[str] | None = None
+) -> dict[str, ConfigEntry]:
+    """As `told_configs`, with whatever else could set them."""
+    found = await told_configs(client, admin, resource, names)
+    return await _with_coarser_defaults(client, admin, found) if resource.kind is Kind.TOPIC else found
 
 
 async def _with_coarser_defaults(
@@ -194,41 +203,57 @@ async def _with_coarser_defaults(
     from barnabas.client.admin import ConfigSynonym
 
     changed = dict(entries)
-    for name, places in _COARSER_NAMES.items():
-        entry = entries.get(name)
-        if entry is None or len(entry.synonyms) != 1 or entry.source != ConfigSource.DYNAMIC_TOPIC:
-            continue
-        some_broker = Resource(Kind.BROKER, str(min(client.cluster.brokers)))
-        brokers = await read_configs(client, admin, some_broker)
-        for broker_name, unit_ms in places:
+    lacking = [name for name in _COARSER_NAMES if _has_its_own_value_only(entries.get(name))]
+    if not lacking:
+        return changed
+    some_broker = Resource(Kind.BROKER, str(min(client.cluster.brokers)))
+    wanted = [broker_name for name in lacking for broker_name, _ in _COARSER_NAMES[name]]
+    brokers = await told_configs(client, admin, some_broker, wanted)
+    for name in lacking:
+        for broker_name, unit_ms in _COARSER_NAMES[name]:
             weaker = brokers.get(broker_name)
             if weaker is not None and weaker.value is not None:
                 value = str(int(weaker.value) * unit_ms)
                 synonym = ConfigSynonym(broker_name, value, weaker.source)
-                changed[name] = replace(entry, synonyms=(*entry.synonyms, synonym))
+                changed[name] = replace(entries[name], synonyms=(*entries[name].synonyms, synonym))
                 break
     return changed
 
 
+def _has_its_own_value_only(entry: ConfigEntry | None) -> bool:
+    return entry is not None and len(entry.synonyms) == 1 and entry.source == ConfigSource.DYNAMIC_TOPIC
+
+
 async def settable_configs(
-    client: Client, admin: Admin, resource: Resource, entries: Mapping[str, ConfigEntry]
+    client: Client,
+    admin: Admin,
+    resource: Resource,
+    entries: Mapping[str, ConfigEntry],
+    names: Collection[str] | None = None,
 ) -> dict[str, ConfigEntry]:
-    """What could be set there: the entries, and of all brokers, which list what is set only, those of one of them."""
+    """What could be set there: the entries, and of all brokers, which list what is set only, those of one of them (of
+    `names`, where these are told).
+    """
     if resource.kind is not Kind.ALL_BROKERS or not client.cluster.brokers:
         return dict(entries)
     some_broker = Resource(Kind.BROKER, str(min(client.cluster.brokers)))
-    return await read_configs(client, admin, some_broker)
+    return await told_configs(client, admin, some_broker, names)
 
 
-def check_names(resource: Resource, names: list[str], known: Mapping[str, ConfigEntry]) -> None:
+def check_names(resource: Resource, names: Iterable[str], known: Mapping[str, ConfigEntry]) -> None:
     """Raises CommandError for a name that the resource does not have."""
     for name in names:
-        is_of_brokers = resource.kind in (Kind.BROKER, Kind.ALL_BROKERS)
-        if name in known or (is_of_brokers and (name in _UNLISTED or name.startswith(_PLUG_IN_PREFIXES))):
+        if has_config(resource, name, known):
             continue
         what = "logger" if resource.kind is Kind.LOGGER else "config"
         hint = nearest_hint(name, known) or f"; `barnabas config get {resource} --all` shows which there are"
         raise CommandError(f"{resource} has no {what} {printable(name)}{hint}", ExitStatus.MISSING)
+
+
+def has_config(resource: Resource, name: str, known: Mapping[str, ConfigEntry]) -> bool:
+    """Whether the resource has a config of that name, listed or not."""
+    is_of_brokers = resource.kind in (Kind.BROKER, Kind.ALL_BROKERS)
+    return name in known or (is_of_brokers and (name in _UNLISTED or name.startswith(_PLUG_IN_PREFIXES)))
 
 
 def shown_value(entry: ConfigEntry | None, value: str | None) -> str | None:

@@ -72,10 +72,12 @@ def command(
         from barnabas.client.admin import Admin
 
         async with Admin(client) as admin:
-            topics = await _topics(admin, names)
+            topics = await _topics(client, admin, names)
             _check(topics, partitions, force=force)
-            # The brokers check all of it before any of it is done.
-            found = await _alter(client, admin, topics, partitions, changes, is_dry_run=True)
+            # The brokers check all of it before any of it is done; one change is done whole or not at all.
+            is_one_change = len(topics) == 1 and (partitions is None or not changes)
+            if dry_run or not is_one_change:
+                found = await _alter(client, admin, topics, partitions, changes, is_dry_run=True)
             if not dry_run:
                 found = await _alter(client, admin, topics, partitions, changes, is_dry_run=False)
         if as_json:
@@ -86,7 +88,7 @@ def command(
         if dry_run:
             say("Nothing was changed: that was a dry run.")
 
-    run_with_client(bootstrap, body)
+    run_with_client(bootstrap, body, topics=names)
 
 
 def document(alteration: Alteration) -> dict[str, Any]:
@@ -104,13 +106,19 @@ def document(alteration: Alteration) -> dict[str, Any]:
 # Inside.
 
 
-async def _topics(admin: Admin, names: Sequence[str]) -> list[TopicInfo]:
-    """What is known of the topics. Raises CommandError where one does not exist."""
+async def _topics(client: Client, admin: Admin, names: Sequence[str]) -> list[TopicInfo]:
+    """What is known of the topics, by the client's first question as a rule. Raises CommandError where one does not
+    exist.
+    """
     from barnabas.wire.errors import ErrorCode, KafkaError
 
     found: list[TopicInfo] = []
     missing: list[str] = []
     for name in dict.fromkeys(names):
+        known = client.cluster.topics.get(name)
+        if known is not None and known.error is ErrorCode.NONE and known.partitions:
+            found.append(known)
+            continue
         try:
             found.append((await admin.describe_topics([name]))[name])
         except KafkaError as error:
@@ -144,7 +152,6 @@ async def _alter(
 ) -> list[Alteration]:
     from barnabas.cli.config_changes import apply_changes
     from barnabas.cli.config_resources import Kind, Resource
-    from barnabas.client.broker_views import BrokerViews
 
     found: list[Alteration] = []
     for topic in topics:
@@ -164,6 +171,8 @@ async def _alter(
         if is_dry_run:
             await admin.create_partitions(growing, validate_only=True)
         else:
+            from barnabas.client.broker_views import BrokerViews
+
             await _grow(admin, growing, configs_of=[each.name for each in found if changes])
             async with BrokerViews(client) as views:
                 added = {each.name: range(each.partitions_before, each.partitions) for each in found}

@@ -72,6 +72,8 @@ class FakeCluster:
     waited_for: list[tuple[str, ...]] = field(default_factory=list)
     grown: dict[str, int] = field(default_factory=dict)
     altered: list[Any] = field(default_factory=list)
+    described: list[tuple[str, tuple[str, ...] | None]] = field(default_factory=list)
+    """Of what configs were asked for, and for which; None is all."""
     quotas: dict[tuple[tuple[str, str | None], ...], dict[str, float]] = field(default_factory=dict)
     elections: list[tuple[ElectionType, list[TopicPartition]]] = field(default_factory=list)
     election_errors: dict[TopicPartition, KafkaError] = field(default_factory=dict)
@@ -191,6 +193,7 @@ class FakeAdmin(_Context):
         with_synonyms: bool = False,
         keys: Iterable[str] | None = None,
     ) -> dict[str, ConfigEntry]:
+        self.fake.described.append((name, None if keys is None else tuple(keys)))
         if resource_type is ResourceType.TOPIC and name not in self.fake.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         key = f"logger:{name}" if resource_type is ResourceType.BROKER_LOGGER else name

@@ -211,6 +211,25 @@ def test_a_default_that_brokers_have_in_hours_is_told_in_ms(configured: FakeClus
     ]
 
 
+def test_only_what_is_changed_is_asked_for(configured: FakeCluster, barnabas: Barnabas) -> None:
+    """A broker has hundreds of configs, of which a command would read each three times."""
+    configured.configs["flights"] = [entry("retention.ms", "1000", 1), entry("segment.ms", "5", 1)]
+    assert barnabas("config", "set", "topic:flights", "retention.ms=5", "segment.ms=5").status == 0
+    assert configured.described == [("flights", ("retention.ms", "segment.ms"))] * 2
+    configured.described.clear()
+    assert barnabas("config", "set", "broker:default", "log.cleaner.threads=2").status == 4
+    assert configured.described == [
+        *(("", ("log.cleaner.threads",)), ("1", ("log.cleaner.threads",))),
+        *(("", None), ("1", None)),  # for names that are like it
+    ]
+    configured.described.clear()
+    configured.configs["1"] = [entry("log.retention.ms", None, 5), entry("log.retention.hours", "2", 5)]
+    done = barnabas("config", "unset", "topic:flights", "retention.ms", "--dry-run")
+    assert done.rows[1:] == ["retention.ms 5 7200000"]
+    coarser = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+    assert configured.described == [("flights", ("retention.ms",)), ("1", coarser)]
+
+
 def test_a_broker_that_does_not_show_a_change_in_time_is_told_of(configured: FakeCluster, barnabas: Barnabas) -> None:
     configured.is_slow = True
     done = barnabas("config", "set", "broker:1", "log.retention.ms=99")

@@ -43,8 +43,8 @@ def test_partitions_are_added_and_only_these_are_waited_for(flights: FakeCluster
 def test_configs_are_set_and_taken_back(flights: FakeCluster, barnabas: Barnabas) -> None:
     done = barnabas("topic", "alter", "flights", "--config", "retention.ms=5")
     assert done.rows == ["Topic flights: 2 partitions, as before.", "Config Before After", "retention.ms 1000 5"]
-    assert [is_dry_run for *_, is_dry_run in flights.altered] == [True, False]
-    assert flights.altered[1][:3] == (ResourceType.TOPIC, "flights", [("retention.ms", ConfigOperation.SET, "5")])
+    assert [is_dry_run for *_, is_dry_run in flights.altered] == [False]
+    assert flights.altered[0][:3] == (ResourceType.TOPIC, "flights", [("retention.ms", ConfigOperation.SET, "5")])
     assert barnabas("topic", "alter", "flights", "--unset", "retention.ms", "--json").document == {
         "is_dry_run": False,
         "topics": [
@@ -57,6 +57,16 @@ def test_configs_are_set_and_taken_back(flights: FakeCluster, barnabas: Barnabas
         ],
     }
     assert (flights.grown, flights.waited_for) == ({}, [])
+
+
+@pytest.mark.parametrize("more", [("copy",), ("--partitions", "3")])
+def test_all_is_checked_before_any_is_changed_where_there_are_several_changes(
+    flights: FakeCluster, barnabas: Barnabas, more: tuple[str, ...]
+) -> None:
+    """One topic's configs are changed whole or not at all, as its partitions are."""
+    topics = 1 + ("copy" in more)
+    assert barnabas("topic", "alter", "flights", *more, "--config", "retention.ms=5").status == 0
+    assert [is_dry_run for *_, is_dry_run in flights.altered] == [True] * topics + [False] * topics
 
 
 def test_a_dry_run_changes_nothing(flights: FakeCluster, barnabas: Barnabas) -> None:
