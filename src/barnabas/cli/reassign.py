@@ -136,16 +136,16 @@ def plan(
 
     async def body(client: Client) -> None:
         from barnabas.cli.missing import missing_broker, missing_topics
-        from barnabas.cli.reassignment_directories import locate
-        from barnabas.cli.reassignment_files import write_reassignment
         from barnabas.cli.reassignment_planner import Broker, PlanError, Wish
         from barnabas.cli.reassignment_planner import plan as plan_moves
-        from barnabas.cli.reassignment_spread import spread
-        from barnabas.cli.reassignment_statistics import read_statistics, with_statistics
         from barnabas.cli.reassignment_view import look
         from barnabas.client.admin import Admin
 
-        kept = None if statistics is None else read_statistics(statistics)
+        kept = None
+        if statistics is not None:
+            from barnabas.cli.reassignment_statistics import read_statistics, with_statistics
+
+            kept = read_statistics(statistics)
         for node_id in onto:
             if node_id not in client.cluster.brokers:
                 raise missing_broker(node_id, client.cluster.brokers)
@@ -166,10 +166,10 @@ def plan(
             moves = plan_moves(view.placed, brokers, wish, say)
         except PlanError as error:
             raise CommandError(printable(str(error))) from None
-        async with Admin(client) as admin:
-            gaining = {node_id for move in moves for node_id in move.adding}
-            directories = spread(moves, await locate(admin, gaining))
+        directories = await _directories(client, moves)
         if moves and save is not None:
+            from barnabas.cli.reassignment_files import write_reassignment
+
             write_reassignment(save, {move.partition: move.after for move in moves}, directories)
         if as_json:
             print_json(plan_document(moves, throttle, directories))
@@ -428,6 +428,18 @@ def seconds_at(moves: Iterable[Move], bytes_per_second: int) -> int:
 
 
 # Inside.
+
+
+async def _directories(client: Client, moves: Sequence[Move]) -> Directories:
+    """Into which log directory each replica comes, where its broker has several."""
+    if not any(move.adding for move in moves):
+        return {}
+    from barnabas.cli.reassignment_directories import locate
+    from barnabas.cli.reassignment_spread import spread
+    from barnabas.client.admin import Admin
+
+    async with Admin(client) as admin:
+        return spread(moves, await locate(admin, {node_id for move in moves for node_id in move.adding}))
 
 
 def _is_selected(selection: Mapping[str, Sequence[int] | None], partition: TopicPartition) -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.connection import CommandError, ExitStatus
 from barnabas.cli.output import printable
-from barnabas.cli.reassignment_files import Directories
 from barnabas.cli.reassignment_view import Sizes, State
 from barnabas.client.log_directories import LogDirectory, log_directories_of
+from barnabas.kernel.facts import fact
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.cli.reassignment_files import Directories
     from barnabas.client.admin import Admin
     from barnabas.client.client import Client
 
@@ -25,7 +26,7 @@ Replica = tuple[TopicPartition, int]
 """A partition, and the broker that has the replica."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Located:
     """Where the log of a replica is, and the copy that is to take its place; None where there is none."""
 
@@ -44,7 +45,7 @@ class Located:
 NOWHERE: Final = Located()
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Map:
     """What brokers have told of their logs."""
 

@@ -27,6 +27,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Final
 
 from barnabas.cli.reassignment_leaders import spread_leaders
+from barnabas.kernel.facts import fact
 from barnabas.wire.topics import TopicPartition
 
 _IMPROVEMENT_MIN: Final = 1e-9
@@ -57,7 +58,7 @@ class PlanError(ValueError):
     """There is no such plan; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Broker:
     """A broker that is alive; `rack` is None where it does not tell one."""
 
@@ -65,7 +66,7 @@ class Broker:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Placed:
     """Where a partition is, the preferred leader first, and what each of its replicas takes."""
 
@@ -75,7 +76,7 @@ class Placed:
     """Bytes per second that are written to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Wish:
     """What to do: by default to even out all brokers."""
 
@@ -89,7 +90,7 @@ class Wish:
     """Brokers that differ by no more than this part of the average are even."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class Move:
     """A partition that is to change."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from barnabas.cli.reassignment_planner import Placed
+from barnabas.kernel.facts import fact
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class State(enum.Enum):
     """It is not where the file has it, and nobody is moving it there."""
 
 
-@dataclass(frozen=True, slots=True)
+@fact
 class View:
     """What the brokers have told."""
 
@@ -43,9 +43,8 @@ class View:
 
 async def look(client: Client, admin: Admin, measured_ms: int) -> View:
     """Where the partitions are, with their sizes, and what is written to them per second, measured for so long."""
-    topics = await admin.describe_topics()
     node_ids = sorted(client.cluster.brokers)
-    first, silent = await replica_sizes(admin, node_ids)
+    topics, (first, silent) = await asyncio.gather(admin.describe_topics(), replica_sizes(admin, node_ids))
     second: Sizes = {}
     if measured_ms:
         began = client.host.loop.time()

@@ -124,6 +124,11 @@ USED: dict[str, tuple[str, ...]] = {
     ),
     "produce": ("barnabas.cli.produce", "barnabas.cli.record_producing", *ASKS),
     "config set": ("barnabas.cli.config", "barnabas.cli.config_changes", "barnabas.client.admin", *ASKS),
+    "topic alter": ("barnabas.cli.topic", "barnabas.cli.topic_alter", "barnabas.cli.config_changes", *ASKS),
+    "reassign plan": (
+        *("barnabas.cli.reassign", "barnabas.cli.reassignment_planner", "barnabas.cli.reassignment_view"),
+        *("barnabas.cli.starts", "barnabas.client.admin", *ASKS),
+    ),
     "doctor": (
         *(f"barnabas.cli.{name}" for name in ("doctor", "doctor_java", "doctor_machine", "doctor_cluster", "cluster")),
         *("barnabas.cli.doctor_security", "barnabas.pipelines.java", "barnabas.client.admin"),
@@ -190,7 +195,7 @@ def test_a_command_loads_nothing_that_only_others_need(command: str) -> None:
         unwanted |= {*OF_CONFIGS}
     if command != "consume --group":
         unwanted |= {*OF_GROUPS}
-    if command == "config set":
+    if command in ("config set", "topic alter"):
         unwanted -= {"barnabas.client.config_entries"}
     assert {*USED[command]} <= loaded
     assert loaded & unwanted == set()
