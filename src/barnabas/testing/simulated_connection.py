@@ -31,6 +31,7 @@ import errno
 import os
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from barnabas.kernel.host import Buffer
@@ -47,6 +48,8 @@ HIGH_WATER_BYTES = 64 * 1024
 HEADER_BYTES = 32
 PIECE_BYTES = 16 * 1024
 """What the kernel takes at once: it exceeds the bound of its send buffer by less than this."""
+Spoil = Callable[["bytes | None"], "bytes | None"]
+"""What becomes of bytes on their way: others, none at all, or (None) the end of the stream, of which it is told too."""
 
 
 class BufferReusedError(Exception):
@@ -82,6 +85,7 @@ class Pipe:
         self.send_buffer_bytes = int(draw(*network.profile.send_buffer_bytes))
         self.receive_buffer_bytes = int(draw(*network.profile.receive_buffer_bytes))
         self.broken = False
+        self.spoil: Spoil | None = None
         self._written_at = -1.0
         self._last_due = 0.0
         self._is_scheduled = False
@@ -141,6 +145,11 @@ class Pipe:
                     self._accuse(len(data))
                 data = bytes(data)
             self.held_bytes -= len(data)
+        if self.spoil is not None:
+            data = self.spoil(None if data is None else bytes(data))
+            if data == b"":
+                return
+        if data is not None:
             self.sent_bytes += len(data)
         self.sent.append(data)
 
@@ -320,6 +329,16 @@ class SimulatedTransport(asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         self._buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    @property
+    def protocol(self) -> asyncio.BaseProtocol | None:
+        """Who has this end; None when nobody has any more."""
+        return self._protocol
+
+    @property
+    def is_half_closed(self) -> bool:
+        """The protocol was told that the other end is over, and this one is not."""
+        return self._end_told and not self.gone
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         if self._protocol is None:

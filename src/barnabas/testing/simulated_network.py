@@ -380,6 +380,8 @@ class SimulatedNetwork:
         self.profile = profile
         self.random = world.random("network")
         self.connections_made = 0
+        self.when_joined: Callable[[SimulatedTransport], object] | None = None
+        """Is told of each connection, with the end of who has made it."""
         self._machines: dict[str, MachinePort] = {}
         self._by_address: dict[str, MachinePort] = {}
         self._links: dict[tuple[MachinePort, MachinePort], Link] = {}
@@ -438,6 +440,8 @@ class SimulatedNetwork:
             self.world.now, Occurrence.CONNECT, self.world.trace.label(far.label), self.connections_made
         )
         server.arrived(far)
+        if self.when_joined is not None:
+            self.when_joined(near)
         return near
 
     # Faults.

@@ -51,6 +51,31 @@ def test_delivery_takes_the_latency_of_the_link(listeners: type[Listener]) -> No
         assert simulation.now - began < 0.01
 
 
+def test_bytes_on_their_way_may_be_spoiled(listeners: type[Listener]) -> None:
+    with Simulation(1) as simulation:
+        pair = ConnectedPair(simulation, listeners)
+        pipe = pair.out.outward
+        pipe.spoil = lambda data: None if data is None else data.upper()
+        pair.out.write(bytearray(b"turned "))
+        simulation.run_until(lambda: bytes(pair.far.data) == b"TURNED ")
+        pipe.spoil = lambda _: b""
+        pair.out.write(b"swallowed")
+        pair.out.write_eof()
+        simulation.run_for(1.0)
+        assert (bytes(pair.far.data), pair.out.get_write_buffer_size()) == (b"TURNED ", 0)
+        assert not pair.back.is_half_closed
+        pipe.end()
+        simulation.run_until(lambda: pair.back.is_half_closed or pair.back.gone)
+
+
+def test_the_network_tells_of_each_connection(listeners: type[Listener]) -> None:
+    with Simulation(1) as simulation:
+        told: list[object] = []
+        simulation.network.when_joined = told.append
+        pair = ConnectedPair(simulation, listeners)
+        assert told == [pair.out]
+
+
 def test_bandwidth_slows_large_writes(listeners: type[Listener]) -> None:
     with Simulation(1) as simulation:
         pair = ConnectedPair(simulation, listeners)
