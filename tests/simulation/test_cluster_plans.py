@@ -11,6 +11,7 @@ from barnabas.testing.changed_rights import COVERAGE as RIGHTS_MET
 from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.cluster_plans import PLANS
 from barnabas.testing.cluster_simulation import simulate
+from barnabas.testing.credential_faults import COVERAGE as CREDENTIALS_MET
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.next_group_users import COVERAGE as NEXT_GROUP_MET
 from barnabas.testing.outbox_users import COVERAGE as OUTBOX_MET
@@ -54,6 +55,7 @@ SEEN = {
     "tiered": TIERED_MET,
     "tokens": (*TOKENS_MET, *RIGHTS_MET),
     "secured": (*SECURED_MET, "logins", "logins repeated"),
+    "credentials": (*CREDENTIALS_MET, "logins", "logins repeated"),
     "outbox": OUTBOX_MET,
     "next-groups": NEXT_GROUP_MET,
 }

@@ -14,7 +14,7 @@ import click
 from barnabas.cli.completed_files import complete_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from barnabas.testing.cluster_simulation import Report
 
@@ -53,6 +53,7 @@ _PLANS = (
     "tiered",
     "tokens",
     "secured",
+    "credentials",
     "outbox",
     "next-groups",
 )
@@ -90,8 +91,11 @@ def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None
     # What the simulated users log is theirs; what they found is in the report.
     logging.getLogger("barnabas").addHandler(logging.NullHandler())
     failed = 0
+    plans = _possible(PLANS) if plan == "all" else [plan]
+    if plan == "credentials":
+        _check_libraries()
     for number in range(seed, seed + runs):
-        for name in PLANS if plan == "all" else [plan]:
+        for name in plans:
             begun_at = time.perf_counter()
             try:
                 report = simulate(number, PLANS[name], handler=_log_files(logs_directory, f"{name}-{number}"))
@@ -104,6 +108,27 @@ def command(seed: int, runs: int, plan: str, logs_directory: str | None) -> None
                 click.echo(f"  {finding}")
             failed += bool(report.findings)
     sys.exit(1 if failed else 0)
+
+
+def _possible(plans: Iterable[str]) -> list[str]:
+    """Without the one that makes certificates and signs tokens, where the libraries for that are not there."""
+    try:
+        _check_libraries()
+    except click.ClickException as error:
+        click.echo(f"{error.message}. The other plans are run.", err=True)
+        return [name for name in plans if name != "credentials"]
+    return list(plans)
+
+
+def _check_libraries() -> None:
+    """Raises ClickException."""
+    from barnabas.sasl.errors import LoginConfigError
+    from barnabas.sasl.json_web_keys import check_library
+
+    try:
+        check_library()
+    except LoginConfigError as error:
+        raise click.ClickException(f"The plan credentials: {error}") from None
 
 
 def _log_files(directory: str | None, run: str) -> Callable[[int], logging.Handler] | None:

@@ -10,10 +10,13 @@ from barnabas.client.errors import ClientError
 from barnabas.client.settings import ClientSettings
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.outgoing import OutgoingSettings
+from barnabas.sasl.mechanisms import Login
 
 if TYPE_CHECKING:
+    import ssl
+
     from barnabas.kernel.host import Host
-    from barnabas.sasl.mechanisms import Login
+    from barnabas.sasl.mechanisms import AnyLogin
 
 _REQUEST_MS: Final = 4_000
 
@@ -21,16 +24,18 @@ _REQUEST_MS: Final = 4_000
 class AskingUser:
     """Close its `client` at the end."""
 
-    def __init__(self, host: Host, login: Login | None, port: int) -> None:
-        """`port` is that of the listener, of all brokers."""
+    def __init__(self, host: Host, login: AnyLogin | None, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """`port` is that of the listener, of all brokers; `tls` secures the connections."""
         settings = ClientSettings(
             bootstrap_servers=(f"broker1:{port}",),
             request_timeout_ms=_REQUEST_MS,
             login=login,
+            tls=tls,
             outgoing=OutgoingSettings(connect_timeout_ms=2_000, connect_timeout_ms_max=4_000),
         )
         self.client = Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}"))
-        self.name = "" if login is None else login.username
+        self.name = login.username if isinstance(login, Login) else ""
+        self.login = login
         self.has_asked = False
         """A broker has let it ask, and perhaps not answered."""
         self._port = port

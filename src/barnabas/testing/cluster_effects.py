@@ -31,6 +31,13 @@ SEEN_BY_EFFECT: Final = frozenset(
         FaultKind.DIRECTORY_READ_ONLY,
         FaultKind.CHECKPOINT_SPOILED,
         FaultKind.MANY_ASKED_FOR,
+        FaultKind.CERTIFICATE_EXCHANGED,
+        FaultKind.PASSWORD_STORED,
+        FaultKind.SECRET_ROLLED,
+        FaultKind.SECRET_MISTYPED,
+        FaultKind.TOKEN_KEYS_ROLLED,
+        FaultKind.TLS_BROKEN,
+        FaultKind.HTTP_FLOODED,
     }
 )
 """Kinds that are only asked for, or may strike where nobody looks. The others have happened when they have struck."""

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from barnabas.client.access import Access
 from barnabas.client.admin import Admin, NewTopic
 from barnabas.client.client import Client
 from barnabas.client.consumer import Consumer
@@ -20,6 +21,7 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.producer import Producer
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
+from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.sasl.mechanisms import Login
 from barnabas.server.cluster_security import ADMIN, CLIENT, MECHANISM
@@ -38,6 +40,7 @@ OUTSTANDING_MAX: Final = 200
 UNKNOWN_FOR_SECONDS: Final = 8.0
 """Two sessions: no longer does a controller act after it was replaced."""
 DELETE_PAUSE_MS: Final = 500
+LOGIN_PAUSE_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Load:
     """A pipeline's driver more, and two topics that it writes (see `outbox_users`)."""
     has_next_group: bool = False
     """A group of the consumer protocol, and two topics more (see `next_group_users`)."""
+    has_credentials: bool = False
+    """Everybody speaks TLS and logs in by tokens, and all of these change (see `credential_faults`)."""
     transactional_ids: int = 0
     """For each, producers with transactions, and one topic more for all of them (see `transactional_users`)."""
 
@@ -100,6 +105,10 @@ class Users:
         """Batches that were sent again."""
         self.topics: dict[str, bool] = {}
         """Topics for a while that were surely created; True as long as their deletion was not acknowledged."""
+        self.access: Callable[[Host], Access] = self._usual_access
+        """How the users on a machine come in."""
+        self.failures: tuple[type[Exception], ...] = (ClientError, KafkaError)
+        """What users go on after, as whoever has to."""
         self._bootstrap_servers = bootstrap_servers
         self._producers = 0
         self._consumers = 0
@@ -113,25 +122,46 @@ class Users:
         """`stop` has not been called."""
         return not self._stopped
 
-    def login(self, name: str) -> Login | None:
-        """How the users on a machine of that name log in; None where nobody does."""
+    def _usual_access(self, host: Host) -> Access:
         if not self.load.is_secured:
-            return None
-        user = ADMIN if name.partition("/")[0] in ADMINISTRATORS else CLIENT
-        return Login(MECHANISM, user, password_of(user))
+            return Access()
+        user = ADMIN if host.name.partition("/")[0] in ADMINISTRATORS else CLIENT
+        return Access(Login(MECHANISM, user, password_of(user)))
 
     @asynccontextmanager
     async def client(self, host: Host, api_timeout_ms: int = 60_000) -> AsyncIterator[Client]:
         """A client with time-outs that fit the length of a run."""
+        access = self.access(host)
         settings = ClientSettings(
             bootstrap_servers=self._bootstrap_servers,
             request_timeout_ms=4_000,
             api_timeout_ms=api_timeout_ms,
-            login=self.login(host.name),
+            login=access.login,
+            tls=access.tls,
             outgoing=OutgoingSettings(connect_timeout_ms=2_000, connect_timeout_ms_max=4_000),
         )
-        async with Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}")) as client:
+        client = await self._started(host, settings)
+        try:
             yield client
+        finally:
+            await client.close()
+
+    async def _started(self, host: Host, settings: ClientSettings) -> Client:
+        """Tries again where a login that fails is no surprise."""
+        while True:
+            client = Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}"))
+            try:
+                await client.start()
+            except AuthenticationFailedError as error:
+                await client.close()
+                if not isinstance(error, self.failures):
+                    raise
+                await asyncio.sleep(LOGIN_PAUSE_SECONDS)
+            except (Exception, asyncio.CancelledError):
+                await client.close()
+                raise
+            else:
+                return client
 
     # Producing.
 
@@ -170,7 +200,7 @@ class Users:
         self.history.sent[record] = partition
         try:
             future = await producer.send(ProducerRecord(partition.topic, record.value(), partition=number))
-        except (ClientError, KafkaError):
+        except self.failures:
             self.history.never_written.add(record)
             return
 
@@ -225,7 +255,7 @@ class Users:
                     if self.now() >= commit_at and consumer.assignment:
                         commit_at = self.now() + self.load.commit_pause_ms / 1_000
                         await consumer.commit(timeout_ms=5_000)
-                except (ClientError, KafkaError) as error:
+                except self.failures as error:
                     client.logger.info("Consumer %d: %s", number, error)
                     await client.timers.sleep(100)
         finally:
@@ -253,7 +283,7 @@ class Users:
         asked_at = self.now()
         try:
             offsets = await coordinator.committed(None, timeout_ms)
-        except (ClientError, KafkaError):
+        except self.failures:
             return False
         finally:
             await client.connections.close_lane(lane)
@@ -298,7 +328,7 @@ class Users:
         except KafkaError as error:
             # An earlier attempt, whose answer was lost, has made it.
             return error.code is ErrorCode.TOPIC_ALREADY_EXISTS
-        except ClientError:
+        except self.failures:
             return False
         return True
 
@@ -321,7 +351,7 @@ class Users:
                 elif now - unknown_since > UNKNOWN_FOR_SECONDS:
                     self.topics[name] = False
                 await client.timers.sleep(DELETE_PAUSE_MS)
-            except ClientError:
+            except self.failures:
                 continue
             else:
                 self.topics[name] = False

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.client.admin import Admin
-from barnabas.client.errors import ClientError
 from barnabas.coordination.client import Client as StoreClient
 from barnabas.coordination.errors import BadVersionError, CoordinationError, NodeExistsError, NoNodeError
 from barnabas.coordination.session_settings import ClientSettings
@@ -114,7 +113,7 @@ class Operator:
                     except KafkaError as error:
                         if not error.code.retriable:
                             return
-                    except ClientError as error:
+                    except self._users.failures as error:
                         _logger.info("%s", error)
                     else:
                         return

@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.faults import FaultKind
 
 if TYPE_CHECKING:
     from barnabas.testing.profile import Range
+
+BROKER_PORT: Final = 9092
+COORDINATOR_PORT: Final = 2181
+DIRECTORIES: Final = ("/data/one", "/data/two")
+USUAL_PROPERTIES: Final = f"""
+listeners=PLAINTEXT://:{BROKER_PORT}
+zookeeper.connect=coordinator:{COORDINATOR_PORT}
+zookeeper.session.timeout.ms=4000
+zookeeper.connection.timeout.ms=4000
+log.dirs={",".join(DIRECTORIES)}
+default.replication.factor=3
+min.insync.replicas=2
+offsets.topic.num.partitions=2
+offsets.topic.replication.factor=3
+replica.lag.time.max.ms=4000
+replica.fetch.wait.max.ms=1000
+replica.socket.timeout.ms=5000
+controller.socket.timeout.ms=5000
+request.timeout.ms=5000
+group.initial.rebalance.delay.ms=200
+log.segment.bytes=16384
+controlled.shutdown.enable=true
+auto.leader.rebalance.enable=false
+barnabas.log.dir.patience.ms=0
+"""
+"""What the configs of all simulated brokers have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,16 @@ from typing import Final
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.faults import FaultKind
-from barnabas.testing.user_plans import COMPACTION, NEXT_GROUPS, OUTBOX, SECURED, TIERED, TOKENS, TRANSACTIONS
+from barnabas.testing.user_plans import (
+    COMPACTION,
+    CREDENTIALS,
+    NEXT_GROUPS,
+    OUTBOX,
+    SECURED,
+    TIERED,
+    TOKENS,
+    TRANSACTIONS,
+)
 
 _MISCHIEF: Final = {
     FaultKind.CRASH: 3.0,
@@ -492,6 +501,7 @@ PLANS: Final[Mapping[str, Plan]] = {
         TIERED,
         TOKENS,
         SECURED,
+        CREDENTIALS,
         OUTBOX,
         NEXT_GROUPS,
     )

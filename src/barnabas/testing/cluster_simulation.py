@@ -38,11 +38,12 @@ from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_many import LargeRequests
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
-from barnabas.testing.cluster_plan import Plan
+from barnabas.testing.cluster_plan import BROKER_PORT, COORDINATOR_PORT, DIRECTORIES, USUAL_PROPERTIES, Plan
 from barnabas.testing.cluster_plans import POWER
 from barnabas.testing.cluster_throttles import Throttles
 from barnabas.testing.compacted_topic import CompactedTopic
-from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis
+from barnabas.testing.credential_faults import CredentialFaults
+from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis, Striker
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.marker_watch import MarkerWatch
@@ -65,9 +66,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[[int], "logging.Handler"]
 
-BROKER_PORT: Final = 9092
-COORDINATOR_PORT: Final = 2181
-DIRECTORIES: Final = ("/data/one", "/data/two")
 FORMING_SECONDS_MAX: Final = 30.0
 SETTLING_SECONDS_MAX: Final = 40.0
 AFTERMATH_SECONDS: Final = LATE_SECONDS[1] + 10.0
@@ -78,27 +76,6 @@ COVERAGE: Final = ("elections", "truncations", "ISR shrinks", "ISR growths", "ex
 """What a suite of runs must have seen."""
 
 _HARMLESS: Final = frozenset({FaultKind.RESET, FaultKind.SLOW_DISK, FaultKind.CLOCK_STEP, FaultKind.CONFIG_CHANGED})
-_PROPERTIES: Final = f"""
-listeners=PLAINTEXT://:{BROKER_PORT}
-zookeeper.connect=coordinator:{COORDINATOR_PORT}
-zookeeper.session.timeout.ms=4000
-zookeeper.connection.timeout.ms=4000
-log.dirs={",".join(DIRECTORIES)}
-default.replication.factor=3
-min.insync.replicas=2
-offsets.topic.num.partitions=2
-offsets.topic.replication.factor=3
-replica.lag.time.max.ms=4000
-replica.fetch.wait.max.ms=1000
-replica.socket.timeout.ms=5000
-controller.socket.timeout.ms=5000
-request.timeout.ms=5000
-group.initial.rebalance.delay.ms=200
-log.segment.bytes=16384
-controlled.shutdown.enable=true
-auto.leader.rebalance.enable=false
-barnabas.log.dir.patience.ms=0
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +141,17 @@ class ClusterSimulation:
             {"inter.broker.protocol.version": plan.protocols[seed % len(plan.protocols)]} if plan.protocols else {}
         )
         more = "".join(f"{name}={value}\n" for name, value in {**plan.properties, **of_seed}.items())
-        self._properties = f"{_PROPERTIES}{more}"
+        self._properties = f"{USUAL_PROPERTIES}{more}"
         self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
         self._effects = Effects()
         self._flushed = FlushedTopics(self.users, self._brokers, DIRECTORIES)
         self._renewed = RenewedTopic(self.users, self._brokers, DIRECTORIES)
         operator = Operator(self.simulation, self.users, f"coordinator:{COORDINATOR_PORT}")
+        self._credentials = (
+            CredentialFaults(self.simulation, self.users, self._brokers, operator, self.observer, self._effects)
+            if plan.load.has_credentials
+            else None
+        )
         self._log_moves = LogMoves(self.simulation, self.observer, operator, self._effects, self._brokers, DIRECTORIES)
         self._throttles = Throttles(
             self.simulation, self.observer, operator, self._effects, self._brokers, plan.load.topic
@@ -232,6 +214,8 @@ class ClusterSimulation:
 
     def _start(self) -> None:
         self._coordinator.start(self._coordinate)
+        if self._credentials is not None:
+            self._credentials.begin()
         if self.plan.load.is_secured:
             self.simulation.run_on(self.simulation.machine("supervisor"), self._secured.make_users)
         for broker_id in self._broker_ids:
@@ -241,7 +225,7 @@ class ClusterSimulation:
     def _let_users_begin(self) -> list[SimulatedProcess]:
         simulation, users = self.simulation, self.users
         simulation.run_on(simulation.machine("administrator"), users.create_topic)
-        mains = [
+        mains: list[tuple[str, Main]] = [
             ("producers", users.produce),
             ("consumers", users.consume),
             ("administrator", users.administer),
@@ -259,6 +243,8 @@ class ClusterSimulation:
             mains += [("tokens", self._tokens.work), ("rights", self._rights.administer)]
         if self.plan.load.is_secured:
             mains += [("intruder", self._secured.try_brokers), ("intruder", self._secured.try_coordinator)]
+        if self._credentials is not None:
+            mains += self._credentials.mains()
         if self.plan.load.has_outbox:
             mains += [("outbox", self._outbox.make_topics), ("outbox", self._outbox.read)]
         if self.plan.load.has_next_group:
@@ -277,9 +263,11 @@ class ClusterSimulation:
         )
         machines = [*self._brokers.values(), self._coordinator]
         self._nemesis = nemesis = Nemesis(
-            self.simulation, machines, schedule, permits=self._permits, strikers=self._faults.strikers()
+            self.simulation, machines, schedule, permits=self._permits, strikers=self._strikers()
         )
         self._faults.nemesis = nemesis
+        if self._credentials is not None:
+            self._credentials.begin_to_strike(nemesis)
         nemesis.start()
         self.simulation.run_for(self.plan.faults_seconds)
         nemesis.stop()
@@ -337,6 +325,11 @@ class ClusterSimulation:
             self._rights.judge(self.observer.tree())
         if self.plan.load.is_secured:
             self._secured.judge(self.observer.tree())
+        if self._credentials is not None:
+            self._wait(
+                "nothing is held of what is over, and no password is to be encoded", self._credentials.is_at_rest
+            )
+            self.simulation.run_on(self.simulation.machine("looker"), self._credentials.finish)
 
     def _finish(self) -> None:
         """Reads what every replica has in the end."""
@@ -397,6 +390,7 @@ class ClusterSimulation:
             + self._outbox.counts
             + self._transactions.ledger.counts
             + self._next_group.ledger.counts
+            + (Counter() if self._credentials is None else self._credentials.counts)
         )
         return Report(
             self.simulation.seed,
@@ -434,9 +428,10 @@ class ClusterSimulation:
         own = f"broker.id={broker_id}\n"
         if self.users.load.racks:
             own += f"broker.rack={self.users.load.racks[broker_id % len(self.users.load.racks)]}\n"
-        main = broker_main(f"{own}{self._properties}", handler=handler, on_started=started)
 
         async def run(host: Host) -> None:
+            more = "" if self._credentials is None else self._credentials.more_of_broker(broker_id, host)
+            main = broker_main(f"{own}{self._properties}{more}", handler=handler, on_started=started)
             self.observer.starting(broker_id, machine)
             if self.plan.load.is_secured:
                 write_login(host)
@@ -455,6 +450,9 @@ class ClusterSimulation:
     def _count(self) -> None:
         self.observer.count()
         self.simulation.after(COUNTING_SECONDS, self._count)
+
+    def _strikers(self) -> Mapping[FaultKind, Striker]:
+        return {**self._faults.strikers(), **({} if self._credentials is None else self._credentials.strikers())}
 
     # What is the case.
 

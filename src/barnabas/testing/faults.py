@@ -54,6 +54,14 @@ class FaultKind(enum.Enum):
     DIRECTORY_HANGS = "directory-hangs"  # one log directory answers nothing for seconds, and then again
     MANY_ASKED_FOR = "many-asked-for"  # a user names so many partitions that they are answered in steps
     CHECKPOINT_SPOILED = "checkpoint-spoiled"  # a broker is killed, and finds a checkpoint full of garbage
+    CERTIFICATE_EXCHANGED = "certificate-exchanged"  # a broker gets another certificate, or one that nobody would take
+    PASSWORD_STORED = "password-stored"  # noqa: S105 - a password of a broker is set or deleted
+    SECRET_ROLLED = "secret-rolled"  # noqa: S105 - a broker starts with another secret, and the one of before as the old
+    SECRET_MISTYPED = "secret-mistyped"  # noqa: S105 - a broker starts with a wrong secret, and later with the right one
+    TOKEN_KEYS_ROLLED = "token-keys-rolled"  # noqa: S105 - another key signs tokens; the former one is withdrawn
+    NO_TOKENS = "no-tokens"  # the identity provider falls silent, and tokens run out
+    TLS_BROKEN = "tls-broken"  # a connection breaks in the middle of a handshake or a record
+    HTTP_FLOODED = "http-flooded"  # a broker's server of HTTP is flooded
 
 
 DOWN = frozenset({FaultKind.CRASH, FaultKind.POWER, FaultKind.PAUSE})

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from barnabas.testing.changed_rights import PROPERTIES as RIGHTS_PROPERTIES
+from barnabas.testing.changing_credentials import PROPERTIES as CREDENTIALS_PROPERTIES
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
@@ -124,6 +125,33 @@ SECURED: Final = Plan(
 them, all by SCRAM and again while they work, and nothing is allowed that no ACL allows; while brokers and the
 coordinator fall, and lose sessions and the office. Out to have somebody served who has no login or no rights, a znode
 made that is not the brokers' own, or a broker or a user locked out who has both (0029, 0030, 0046, 0047).
+"""
+
+CREDENTIALS: Final = Plan(
+    "credentials",
+    {
+        FaultKind.CERTIFICATE_EXCHANGED: 14.0,
+        FaultKind.PASSWORD_STORED: 14.0,
+        FaultKind.SECRET_ROLLED: 5.0,
+        FaultKind.SECRET_MISTYPED: 4.0,
+        FaultKind.TOKEN_KEYS_ROLLED: 5.0,
+        FaultKind.NO_TOKENS: 2.0,
+        FaultKind.TLS_BROKEN: 30.0,
+        FaultKind.HTTP_FLOODED: 8.0,
+        FaultKind.CRASH: 5.0,
+        FaultKind.PAUSE: 2.0,
+        FaultKind.RESET: 4.0,
+        FaultKind.EXPIRY: 2.0,
+    },
+    lasting_seconds=(0.1, 5.0),
+    lasting={FaultKind.NO_TOKENS: (4.0, 9.0)},
+    load=Load(has_credentials=True, records_pause_ms=600, producers=1),
+    properties=CREDENTIALS_PROPERTIES,
+)
+"""Everybody speaks TLS and logs in by signed tokens, while certificates, keys, tokens, passwords and the secrets that
+encrypt them change, connections break amid handshakes and records, and servers of HTTP are flooded: out to have one let
+in whose token does not count, or shut out whose does; to lose a password or a certificate, or hold a place for nobody
+(0032, 0045, 0052).
 """
 
 OUTBOX: Final = Plan(

@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from barnabas.cli.simulate import command
+from barnabas.sasl import json_web_keys
+from barnabas.sasl.errors import LoginConfigError
 from barnabas.testing import cluster_simulation
 from barnabas.testing.cluster_history import History
 from barnabas.testing.cluster_plan import Plan
@@ -79,3 +81,19 @@ def test_every_plan_can_be_chosen() -> None:
     option = next(parameter for parameter in command.params if parameter.name == "plan")
     assert isinstance(option.type, click.Choice)
     assert list(option.type.choices) == [*PLANS, "all"]
+
+
+def test_what_makes_certificates_and_tokens_is_needed_by_one_plan_only(
+    runs: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise LoginConfigError("signed tokens need the libraries PyJWT and cryptography: pip install 'barnabas[oauth]'")
+
+    monkeypatch.setattr(json_web_keys, "check_library", missing)
+    result = CliRunner().invoke(command, ["--plan", "credentials"])
+    assert (result.exit_code, runs) == (1, [])
+    assert "pip install 'barnabas[oauth]'" in result.output
+    result = CliRunner().invoke(command, ["--plan", "all"])
+    assert result.exit_code == 0
+    assert "The other plans are run." in result.output
+    assert [name for _, name in runs] == [name for name in PLANS if name != "credentials"]
