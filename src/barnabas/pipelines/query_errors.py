@@ -91,8 +91,7 @@ def failure_of(pipeline: Pipeline, query: str, text: str, log_path: Path) -> Que
     record = _after(text, BAD_RECORD)
     if record is not None:
         return _of_bad_record(pipeline, record)
-    key = _after(text, TWO_ROWS)
-    if key is not None:
+    if (key := _after(text, TWO_ROWS)) is not None:
         return _of_two_rows(pipeline, query, key)
     more = f"; {log_path} says more"
     in_python = _of_python(pipeline, query, text)

@@ -40,7 +40,7 @@ OUTSTANDING_MAX: Final = 200
 UNKNOWN_FOR_SECONDS: Final = 8.0
 """Two sessions: no longer does a controller act after it was replaced."""
 DELETE_PAUSE_MS: Final = 500
-LOGIN_PAUSE_SECONDS: Final = 0.3
+LOGIN_PAUSE_MS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,12 @@ class Users:
             try:
                 await client.start()
             except AuthenticationFailedError as error:
-                await client.close()
-                if not isinstance(error, self.failures):
-                    raise
-                await asyncio.sleep(LOGIN_PAUSE_SECONDS)
+                try:
+                    if not isinstance(error, self.failures):
+                        raise
+                    await client.timers.sleep(LOGIN_PAUSE_MS)
+                finally:
+                    await client.close()
             except (Exception, asyncio.CancelledError):
                 await client.close()
                 raise

@@ -432,12 +432,8 @@ def test_a_query_that_waits_for_a_reader_of_its_rows_keeps_no_run_from_ending(
     stopped: list[bool] = []
 
     def say_much(_spark: FakeSpark, query: FakeQuery) -> None:
-        def say() -> None:
-            for _ in range(100 * NOTES_MAX):
-                query.write._say("rows")
-
-        thread = threading.Thread(target=say, daemon=True)
-        thread.start()
+        rows = ["rows"] * 100 * NOTES_MAX
+        (thread := threading.Thread(target=lambda: [query.write._say(each) for each in rows], daemon=True)).start()
 
         def stop() -> None:
             thread.join(10)
@@ -446,7 +442,7 @@ def test_a_query_that_waits_for_a_reader_of_its_rows_keeps_no_run_from_ending(
         monkeypatch.setattr(query, "stop", stop)
 
     def fail(_spark: FakeSpark, query: FakeQuery) -> None:
-        query.end("org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
+        query.end("[DIVIDE_BY_ZERO] Division by zero")
 
     with pytest.raises(PipelineError, match="Division by zero"):
         run(made_pipeline(tmp_path, sinks=sinks), FakeSpark(say_much, fail), Told())
@@ -592,10 +588,9 @@ def test_a_run_in_a_session_that_is_there_leaves_its_state(tmp_path: Path, commi
     begun = StateDirectory(pipeline.state_directory).checkpoint("by_day") / "offsets" / "0"
     begun.parent.mkdir(parents=True)
     begun.touch()
+    fewer = made_pipeline(tmp_path, sinks=pipeline.sinks[1:])
     with pytest.raises(PipelineError, match="sink topic delays was removed"):
-        run_pipeline_in(
-            FakeSpark(), made_pipeline(tmp_path, sinks=pipeline.sinks[1:]), RunOptions("host:1", once=True), told
-        )
+        run_pipeline_in(FakeSpark(), fewer, RunOptions("host:1", once=True), told)
 
 
 def test_a_run_in_a_session_that_is_stopped_at_once_starts_nothing(tmp_path: Path, committed: list[Any]) -> None:
