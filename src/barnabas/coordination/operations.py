@@ -58,6 +58,14 @@ class ZnodeChildren(NamedTuple):
     stat: Stat
 
 
+class WrittenData(NamedTuple):
+    """The data of a znode, and of its stat what tells of their last write."""
+
+    data: bytes | None
+    version: int
+    mzxid: int
+
+
 class ZnodeAcl(NamedTuple):
     """The access control list of a znode and its stat, whose `aversion` a `SetAcl` is compared with."""
 
@@ -380,7 +388,7 @@ class MultiRead(Operation[list[Answer]]):
 
 @dataclass(frozen=True, slots=True)
 class MultiGetData(MultiRead[ZnodeData]):
-    """The data of many znodes. Loading a controller's context is this, so both directions are loops without calls."""
+    """The data of many znodes."""
 
     def body(self, chroot: str) -> bytes:
         return _pack_reads(OpCode.GET_DATA, self.paths, chroot)
@@ -416,6 +424,62 @@ class MultiGetData(MultiRead[ZnodeData]):
 
 
 @dataclass(frozen=True, slots=True)
+class _GetWritten(Operation[WrittenData]):
+    op_code = OpCode.GET_DATA
+    path: str
+
+    def body(self, chroot: str) -> bytes:
+        return below(chroot, self.path) + FALSE
+
+    def read(self, reader: Reader, _chroot: str, /) -> WrittenData:
+        data, stat = reader.buffer(), read_stat(reader)
+        return WrittenData(data, stat.version, stat.mzxid)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiGetWritten(MultiRead[WrittenData]):
+    """The data of many znodes, and what tells of their last write. Loading a controller's context is this, so both
+    directions are loops without calls, and no more of a stat is made than that.
+    """
+
+    def body(self, chroot: str) -> bytes:
+        return _pack_reads(OpCode.GET_DATA, self.paths, chroot)
+
+    def singly(self) -> list[Operation[WrittenData]]:
+        return [_GetWritten(path) for path in self.paths]
+
+    def read(self, reader: Reader, _chroot: str, /) -> list[Any]:
+        outcomes: list[Any] = []
+        data, head_at, end = reader.data, reader.position, reader.end
+        unpack_head, head_bytes, stat_bytes = _RESULT_HEAD.unpack_from, _RESULT_HEAD.size, STAT.size
+        unpack_write, unpack_next = _LAST_WRITE.unpack_from, _LAST_WRITE_AND_NEXT_HEAD.unpack_from
+        new, append, get_data = tuple.__new__, outcomes.append, int(OpCode.GET_DATA)
+        op_code, done, _, number = unpack_head(data, head_at) if head_at + head_bytes <= end else _NO_HEAD
+        for path in self.paths:
+            position = head_at + head_bytes
+            if op_code == get_data and not done:
+                after = position + number if number > 0 else position
+                head_at = after + stat_bytes
+                if number < -1 or head_at > end:
+                    raise MalformedFrameError(f"data of {number} bytes does not fit into the {end - position} left")
+                found = None if number < 0 else data[position:after]
+                if head_at + head_bytes <= end:
+                    mzxid, version, op_code, done, number = unpack_next(data, after)
+                else:
+                    (mzxid, version), (op_code, done, _, number) = unpack_write(data, after), _NO_HEAD
+                append(new(WrittenData, (found, version, mzxid)))
+            elif op_code == OpCode.ERROR and not done:
+                append(error_for(number, path))
+                head_at = position
+                op_code, done, _, number = unpack_head(data, head_at) if head_at + head_bytes <= end else _NO_HEAD
+            else:
+                raise MalformedFrameError(f"a multi answers a read with {op_code}, or not at all")
+        reader.position = head_at
+        _read_end(reader)
+        return outcomes
+
+
+@dataclass(frozen=True, slots=True)
 class MultiGetChildrenNames(MultiRead[list[str]]):
     """The names of the children of many znodes."""
 
@@ -441,17 +505,19 @@ class MultiGetChildrenNames(MultiRead[list[str]]):
 
 # The header of a multi's operation or result, and the length or the error code that follows it.
 _RESULT_HEAD = struct.Struct("!i?ii")
+# What `WrittenData` has of a stat, mzxid and version; by itself, and with the header of the next result.
+_LAST_WRITE = struct.Struct("!8xq16xi32x")
+_LAST_WRITE_AND_NEXT_HEAD = struct.Struct("!8xq16xi32xi?4xi")
+_NO_HEAD = (int(OpCode.ERROR), True, 0, 0)
+"""In place of one for which no bytes are left."""
 
 
 def _pack_reads(op_code: OpCode, paths: tuple[str, ...], chroot: str) -> bytes:
     validate_paths(paths)
-    pack = _RESULT_HEAD.pack
-    parts: list[bytes] = []
-    for path in paths:
-        server_path = (chroot if path == "/" and chroot else chroot + path).encode()
-        parts += pack(op_code, False, -1, len(server_path)), server_path, FALSE
-    parts.append(MULTI_END)
-    return b"".join(parts)
+    encoded = [(chroot if path == "/" and chroot else chroot + path).encode() for path in paths]
+    # Paths of one length have the same bytes in front.
+    heads = {length: _RESULT_HEAD.pack(op_code, False, -1, length) for length in set(map(len, encoded))}
+    return b"".join((*[heads[len(path)] + path + FALSE for path in encoded], MULTI_END))
 
 
 def _read_end(reader: Reader) -> None:

@@ -11,7 +11,7 @@ from barnabas.coordination.errors import BadArgumentsError
 # fall into its refused range.
 _REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+")
-_PLAIN_LINES = re.compile(r"(?:(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+(?:\n(?!\Z)|\Z))*")
+_PLAIN_BYTES = b"/ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 
 def validate_path(path: str, *, sequential: bool = False) -> None:
@@ -28,11 +28,25 @@ def validate_path(path: str, *, sequential: bool = False) -> None:
 
 def validate_paths(paths: Sequence[str]) -> None:
     """Raises `BadArgumentsError` unless ZooKeeper accepts all of the paths; much faster than one by one."""
-    lines = "\n".join(paths)
-    # The count tells a line break within a path from those between paths.
-    if lines.count("\n") != len(paths) - 1 or not _PLAIN_LINES.fullmatch(lines):
+    if not _are_plain(paths):
         for path in paths:
             validate_path(path)
+
+
+def _are_plain(paths: Sequence[str]) -> bool:
+    """Whether all are as `_PLAIN` has them, by searches of C's through all of them together."""
+    lines = "\n" + "\n".join(paths) + "\n"
+    if not lines.isascii():
+        return False
+    data = lines.encode()
+    # What is left without the bytes that may be in a path are the line breaks, none of which is in one.
+    return (
+        len(data.translate(None, _PLAIN_BYTES)) == len(paths) + 1
+        and data.count(b"\n/") == len(paths)
+        and b"//" not in data
+        and b"/\n" not in data
+        and (b"." not in data or b"/." not in data)
+    )
 
 
 def _complaint(path: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from barnabas.coordination.errors import CoordinationError
-from barnabas.coordination.operations import Check, Create, Delete, Operation, SetData, ZnodeData
+from barnabas.coordination.operations import Check, Create, Delete, Operation, SetData, WrittenData, ZnodeData
 from barnabas.coordination.session_state import SessionState
 
 Answer = TypeVar("Answer")
@@ -44,6 +44,10 @@ class Store(Protocol):
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | CoordinationError]:
         """Reads many znodes; data or error of each, in order."""
+        ...
+
+    async def get_written_of_many(self, paths: Sequence[str]) -> list[WrittenData | CoordinationError]:
+        """Reads many znodes; data with what tells of the last write, or error, of each, in order."""
         ...
 
     async def get_children_names_of_many(self, paths: Sequence[str]) -> list[list[str] | CoordinationError]:

@@ -22,7 +22,7 @@ from barnabas.coordination.errors import (
     SessionExpiredError,
 )
 from barnabas.coordination.layout.access import default_acl
-from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, ZnodeData
+from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, WrittenData, ZnodeData
 from barnabas.coordination.protocol import OPEN_ACL
 from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
@@ -119,6 +119,9 @@ class CoordinationSession:
 
     async def get_many(self, paths: Sequence[str]) -> list[ZnodeData | CoordinationError]:
         return await self._client.get_many(paths)
+
+    async def get_written_of_many(self, paths: Sequence[str]) -> list[WrittenData | CoordinationError]:
+        return await self._client.get_written_of_many(paths)
 
     async def get_children_names_of_many(self, paths: Sequence[str]) -> list[list[str] | CoordinationError]:
         return await self._client.get_children_names_of_many(paths)

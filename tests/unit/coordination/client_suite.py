@@ -28,7 +28,7 @@ from barnabas.coordination.errors import (
     SessionExpiredError,
     UnimplementedError,
 )
-from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData
+from barnabas.coordination.operations import Check, Create, Delete, GetData, SetData, ZnodeData
 from barnabas.coordination.protocol import CREATOR_ALL_ACL, OPEN_ACL, READ_ACL, CreateMode, EventType, WatcherEvent
 from barnabas.coordination.session_settings import ClientSettings
 from barnabas.coordination.session_state import SessionState
@@ -236,6 +236,11 @@ class ClientSuite:
                 assert [getattr(each, "data", None) for each in found[:1_000]] == [path.encode() for path in paths]
                 assert isinstance(found[1_000], NoNodeError)
                 assert getattr(found[1_001], "data", None) == b""
+                written = await client.get_written_of_many([*paths, "/none"])
+                assert isinstance(written[1_000], NoNodeError)
+                for short, whole in zip(written[:1_000], found[:1_000], strict=True):
+                    assert isinstance(whole, ZnodeData)
+                    assert short == (whole.data, whole.stat.version, whole.stat.mzxid)
                 names = await client.get_children_names_of_many(["/", "/none", "/7"])
                 assert isinstance(names[0], list)
                 assert sorted(names[0]) == sorted(path[1:] for path in paths)

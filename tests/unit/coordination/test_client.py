@@ -407,10 +407,19 @@ def test_garbage_ends_the_connection_and_the_next_one_is_tried(run: Run, answer:
 
 
 @pytest.mark.parametrize("way", ["unimplemented", "empty", "dropped"])
-def test_multi_read_falls_back_to_single_reads(run: Run, way: str) -> None:
+@pytest.mark.parametrize(
+    ("read", "answers"),
+    [
+        (Client.get_many, [(b"1", STAT), (b"2", STAT)]),
+        (Client.get_written_of_many, [(b"1", STAT.version, STAT.mzxid), (b"2", STAT.version, STAT.mzxid)]),
+    ],
+)
+def test_multi_read_falls_back_to_single_reads(
+    run: Run, read: Callable[[Client, list[str]], Coroutine[Any, Any, list[Any]]], answers: list[Any], way: str
+) -> None:
     async def scenario() -> None:
         async with connected() as (client, connection, server):
-            reading = asyncio.create_task(client.get_many(["/a", "/b"]))
+            reading = asyncio.create_task(read(client, ["/a", "/b"]))
             request = await connection.request()
             assert request.op_code == OpCode.MULTI_READ
             if way == "unimplemented":
@@ -425,7 +434,7 @@ def test_multi_read_falls_back_to_single_reads(run: Run, way: str) -> None:
                 single = await connection.request()
                 assert single.op_code == OpCode.GET_DATA
                 connection.reply(single, pack_buffer(data) + STAT.pack())
-            assert [getattr(answer, "data", None) for answer in await reading] == [b"1", b"2"]
+            assert await reading == answers
             again = asyncio.create_task(client.get_children_names_of_many(["/a"]))
             request = await connection.request()
             assert request.op_code == (OpCode.MULTI_READ if way == "dropped" else OpCode.GET_CHILDREN)

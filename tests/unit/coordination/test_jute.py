@@ -17,6 +17,7 @@ from barnabas.coordination.operations import (
     Multi,
     MultiGetChildrenNames,
     MultiGetData,
+    MultiGetWritten,
     SetData,
 )
 from barnabas.coordination.protocol import AuthPacket, ConnectRequest, ConnectResponse, WatcherEvent, read_acls
@@ -71,6 +72,7 @@ READERS = [
             Exists("/a"),
             GetAcl("/a"),
             MultiGetData(("/a", "/b")),
+            MultiGetWritten(("/a", "/b")),
             MultiGetChildrenNames(("/a", "/b")),
             Multi((Create("/a"), SetData("/a", b""))),
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.coordination.errors import (
     BadVersionError,
@@ -23,8 +25,12 @@ from barnabas.coordination.operations import (
     Multi,
     MultiGetChildrenNames,
     MultiGetData,
+    MultiGetWritten,
+    MultiRead,
     Operation,
     SetData,
+    WrittenData,
+    ZnodeData,
     without_chroot,
 )
 from barnabas.coordination.protocol import MULTI_END, MULTI_HEADER, CreateMode, OpCode, Stat
@@ -106,6 +112,8 @@ def test_results_of_reads() -> None:
     null = _result(OpCode.GET_DATA, pack_buffer(None) + STAT.pack())
     outcomes = MultiGetData(("/a", "/b", "/c")).read(Reader(found + _error(-101) + null + MULTI_END), "")
     assert (outcomes[0], type(outcomes[1]), outcomes[2]) == ((b"x", STAT), NoNodeError, (None, STAT))
+    outcomes = MultiGetWritten(("/a", "/b", "/c")).read(Reader(found + _error(-101) + null + MULTI_END), "")
+    assert (outcomes[0], type(outcomes[1]), outcomes[2]) == ((b"x", 5, 2), NoNodeError, (None, 5, 2))
     names = _result(OpCode.GET_CHILDREN, pack_strings(["x", "y"]))
     outcomes = MultiGetChildrenNames(("/a", "/b")).read(Reader(names + _error(-101) + MULTI_END), "")
     assert (outcomes[0], type(outcomes[1])) == (["x", "y"], NoNodeError)
@@ -122,9 +130,49 @@ def test_results_of_reads() -> None:
         pytest.param(_result(OpCode.GET_DATA, pack_buffer(b"x")), id="no stat"),
     ],
 )
-def test_results_that_do_not_fit_are_refused(body: bytes) -> None:
+@pytest.mark.parametrize("kind", [MultiGetData, MultiGetWritten])
+def test_results_that_do_not_fit_are_refused(kind: type[MultiRead[Any]], body: bytes) -> None:
     with pytest.raises(MalformedFrameError):
-        MultiGetData(("/a",)).read(Reader(body), "")
+        kind(("/a",)).read(Reader(body), "")
+
+
+RESULTS = st.one_of(
+    st.binary(max_size=30).map(lambda data: _result(OpCode.GET_DATA, pack_buffer(data) + STAT.pack())),
+    st.just(_result(OpCode.GET_DATA, pack_buffer(None) + STAT.pack())),
+    st.sampled_from([-101, -102, -4]).map(_error),
+    st.just(_result(OpCode.DELETE)),
+    st.just(MULTI_END),
+)
+
+
+@given(st.lists(RESULTS, max_size=5), st.integers(0, 5), st.integers(0, 40), st.binary(max_size=20))
+def test_whole_stats_or_a_part_of_them_are_read_of_the_same_results(
+    results: list[bytes], count: int, cut: int, behind: bytes
+) -> None:
+    whole = b"".join(results) + MULTI_END
+    # The frame ends before the buffer does.
+    body, end = whole + behind, max(0, len(whole) - (cut if cut > 20 else 0))
+    paths = tuple(f"/{number}" for number in range(count))
+    found: list[Any] = []
+    for kind in (MultiGetData, MultiGetWritten):
+        reader = Reader(body, 0, end)
+        try:
+            outcomes = kind(paths).read(reader, "")
+        except MalformedFrameError:
+            found.append(None)
+            continue
+        found.append(
+            [
+                (each.data, each.stat.version, each.stat.mzxid)
+                if isinstance(each, ZnodeData)
+                else each
+                if isinstance(each, WrittenData)
+                else repr(each)
+                for each in outcomes
+            ]
+            + [reader.position]
+        )
+    assert found[0] == found[1]
 
 
 def test_chroots_are_taken_off_whole_names_only() -> None:

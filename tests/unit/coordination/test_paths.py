@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.coordination.errors import BadArgumentsError
 from barnabas.coordination.paths import child_of, name_of, parent_of, validate_path, validate_paths
@@ -43,6 +45,22 @@ def test_bad_paths(path: str) -> None:
         validate_paths(["/good", path])
     with pytest.raises(BadArgumentsError):
         validate_paths([path, "/good"])
+
+
+@given(st.lists(st.text(st.sampled_from("/.a-\n\x00ü "), max_size=5) | st.sampled_from(["/a", "/b.c"]), max_size=4))
+def test_paths_are_good_together_when_each_is(paths: list[str]) -> None:
+    def is_good(path: str) -> bool:
+        try:
+            validate_path(path)
+        except BadArgumentsError:
+            return False
+        return True
+
+    if all(map(is_good, paths)):
+        validate_paths(paths)
+    else:
+        with pytest.raises(BadArgumentsError):
+            validate_paths(paths)
 
 
 def test_sequential_paths_may_end_with_a_slash() -> None:
