@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from barnabas.coordination.layout.payload import NO_EXTRA, Fields, LayoutError, encode_json
@@ -134,32 +134,53 @@ class TopicAssignment:
         partitions: dict[int, ReplicaAssignment] = {}
         # Most partitions of a large topic have the same replicas as some others.
         shared: dict[tuple[int, ...], ReplicaAssignment] = {}
+        moving = {**adding, **removing}
         assigned = fields.mapping("partitions")
-        # Reading the JSON of many is a step of its own.
-        left = 0 if len(assigned) > PARTITIONS_PER_STEP else PARTITIONS_PER_STEP
-        for text, replicas in assigned.items():
-            if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
-                raise LayoutError(path, f"{text!r} is not a partition number")
-            if not left:
+        remaining = iter(assigned.items())
+        while piece := dict(islice(remaining, PARTITIONS_PER_STEP)):
+            if len(assigned) > PARTITIONS_PER_STEP:
+                # Reading the JSON of many is a step of its own.
                 yield
-                left = PARTITIONS_PER_STEP
-            left -= 1
-            moving = text in adding or text in removing
-            broker_ids = fields.as_broker_ids(f"partitions.{text}", replicas)
-            known = None if moving else shared.get(broker_ids)
-            if known is None:
-                known = ReplicaAssignment(
-                    broker_ids,
-                    fields.as_broker_ids(f"adding_replicas.{text}", adding.get(text, [])),
-                    fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, [])),
-                )
-                if min(known.replicas, default=0) < 0:  # no broker has such an id, so that it would wait for ever
-                    raise fields.wrong(f"partitions.{text}", "a list of broker ids from 0 on", replicas)
-                if not moving:
-                    shared[broker_ids] = known
-            partitions[int(text)] = known
+            if moving or not _are_plain(piece):
+                _check_assignments(fields, piece, adding, removing)
+            replicas = list(map(tuple, piece.values()))
+            for alike in dict.fromkeys(replicas):
+                if alike not in shared:
+                    shared[alike] = ReplicaAssignment(alike)
+            partitions.update(zip(map(int, piece), map(shared.__getitem__, replicas), strict=True))
+            for text in filter(moving.__contains__, piece) if moving else ():
+                moved = tuple(adding.get(text, ())), tuple(removing.get(text, ()))
+                partitions[int(text)] = ReplicaAssignment(tuple(piece[text]), *moved)
         topic_id = fields.optional_text("topic_id")
         return cls(partitions, None if topic_id is None else _decode_topic_id(topic_id, path), version, fields.rest())
+
+
+def _are_plain(assigned: Mapping[str, Any]) -> bool:
+    """Whether `_check_assignments` would certainly find nothing wrong where nothing is being moved, by looking at all
+    at once.
+    """
+    numbers, lists = "".join(assigned), list(assigned.values())
+    if not numbers.isascii() or not numbers.isdigit() or set(map(type, lists)) != {list}:
+        return False
+    # No number of nine digits is too large.
+    if not 0 < min(map(len, assigned)) <= max(map(len, assigned)) < 10:
+        return False
+    broker_ids = list(chain.from_iterable(lists))
+    return set(map(type, broker_ids)) == {int} and 0 <= min(broker_ids) <= max(broker_ids) < 2**31
+
+
+def _check_assignments(
+    fields: Fields, assigned: Mapping[str, Any], adding: Mapping[str, Any], removing: Mapping[str, Any]
+) -> None:
+    """Raises `LayoutError` for what no partition can have."""
+    for text, replicas in assigned.items():
+        if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
+            raise LayoutError(fields.path, f"{text!r} is not a partition number")
+        broker_ids = fields.as_broker_ids(f"partitions.{text}", replicas)
+        fields.as_broker_ids(f"adding_replicas.{text}", adding.get(text, []))
+        fields.as_broker_ids(f"removing_replicas.{text}", removing.get(text, []))
+        if min(broker_ids, default=0) < 0:  # no broker has such an id, so that it would wait for ever
+            raise fields.wrong(f"partitions.{text}", "a list of broker ids from 0 on", replicas)
 
 
 def least_assignment_bytes(first_partition: int, partition_count: int, replicas_bytes: int) -> int:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.layout import topics
+from barnabas.coordination.layout.payload import Fields, LayoutError
 from barnabas.coordination.layout.topics import (
     PARTITIONS_PER_STEP,
     ReplicaAssignment,
@@ -73,6 +74,26 @@ def test_what_equals_the_replicas_of_another_partition_is_looked_at_all_the_same
     data = f'{{"version":3,"partitions":{{"0":[1],"1":{replicas}}}}}'
     with pytest.raises(LayoutError, match=r"partitions\.1"):
         TopicAssignment.decode(data.encode(), PATH)
+
+
+ANYTHING = st.one_of(
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.lists(st.sampled_from([0, -1, True, 1.0, None, "1", 2**31 - 1, 2**31, [1]]), max_size=2),
+    st.sampled_from([None, 1, {}]),
+)
+NUMBERS = st.integers(0, 12).map(str) | st.sampled_from(["", "-1", "1 ", "x", "2147483647", "2147483648", "\u0661"])
+
+
+@given(st.dictionaries(NUMBERS, ANYTHING, max_size=4))
+def test_what_is_looked_at_all_at_once_is_right_in_each(assigned: dict[str, Any]) -> None:
+    try:
+        topics._check_assignments(Fields({}, PATH), assigned, {}, {})
+    except LayoutError:
+        assert not topics._are_plain(assigned)
+
+
+def test_usual_assignments_are_looked_at_all_at_once() -> None:
+    assert topics._are_plain({"0": [1, 2], "12": [2147483647]})
 
 
 @given(first=st.integers(0, 1_200), count=st.integers(1, 300), factor=st.integers(1, 4))
