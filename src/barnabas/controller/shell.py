@@ -34,6 +34,7 @@ from barnabas.coordination.errors import (
     ConnectionLossError,
     SessionExpiredError,
 )
+from barnabas.coordination.operations import Multi
 from barnabas.coordination.ports import Store
 from barnabas.kernel.metrics import Meter
 from barnabas.kernel.timers import Timers
@@ -153,9 +154,11 @@ class ControllerShell:
         begun: asyncio.Task[list[Any]] | None = None
         if kind in self._ahead and self._ahead[kind][0] == items:
             _, begun = self._ahead.pop(kind)
-        else:
+        elif not all(isinstance(item, Multi) for item in items):
+            # Writes that come between are not of what was read ahead.
             self._forget_ahead(kind)
         if ahead:
+            self._forget_ahead(kind)
             if begun is None:
                 # It comes first: the store answers in order.
                 begun = asyncio.ensure_future(submit(items))

@@ -25,7 +25,7 @@ from barnabas.controller.recent_transitions import RecentTransitions, StateTrans
 from barnabas.controller.settings import ControllerSettings
 from barnabas.controller.shell import ControllerShell
 from barnabas.coordination.errors import ConnectionLossError, NoNodeError, NotSentError, SessionExpiredError
-from barnabas.coordination.operations import GetData, Operation
+from barnabas.coordination.operations import GetData, Multi, Operation, SetData
 from barnabas.kernel.metrics import Meter
 from barnabas.kernel.real_host import RealClock
 from barnabas.kernel.timers import Timers
@@ -143,6 +143,20 @@ def test_what_was_read_ahead_and_is_not_asked_for_is_not_used(run: Run) -> None:
         again: list[Any] = await shell.run(read_znodes(["/2"]))
         assert again == [2]
         assert store.asked == [["/1"], ["/2"], ["/3"], ["/2"]]
+
+    run(scenario())
+
+
+def test_what_was_read_ahead_is_kept_over_writes_that_come_between(run: Run) -> None:
+    def steps() -> Steps[list[Any]]:
+        first = yield from operate([GetData("/1")], [GetData("/2")])
+        written = yield from operate([Multi((SetData("/1", b""),))])
+        return [*first, *written, *(yield from operate([GetData("/2")]))]
+
+    async def scenario() -> None:
+        store = Store([1], [2], ["written"])
+        assert await shell_on(store).run(steps()) == [1, "written", 2]
+        assert store.asked == [["/1"], ["/2"], ["/1"]]
 
     run(scenario())
 
