@@ -89,6 +89,18 @@ def test_another_address_waits_for_one_share_of_each_address_and_brokers_for_non
     assert (other.records, broker.records) == (0, 0)
 
 
+def test_brokers_come_before_more_addresses_than_have_a_turn() -> None:
+    world = World()
+    for number in range(1_000):
+        Client(world, 100, f"client {number}").read_on()
+    broker = Client(world, 100, "broker", goes_first=True)
+    broker.read_on()
+    for _ in range(100 // SHARE_MIN + 1):
+        assert world.turn() <= SMALL_RECORDS_PER_TURN
+    assert not broker.records
+    assert world.turns.waiting > 500
+
+
 def test_who_comes_while_others_wait_takes_nothing_from_them() -> None:
     world = World()
     world.turns.spend(SMALL_RECORDS_PER_TURN)

@@ -140,6 +140,27 @@ def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, con
     with_broker(scenario, config=config)
 
 
+@pytest.mark.parametrize(
+    ("sequences", "is_written"),
+    [((0, 1, 2), True), ((0, 9, 1), False), ((0, None, 1), False), ((None, 0, 1), False), ((0, 1, 0), False)],
+    ids=["together", "one with a gap", "one that is broken", "the first is broken", "one comes again"],
+)
+def test_what_is_to_be_written_at_once_waits_where_not_all_of_it_goes_there_together(
+    with_broker: WithBroker, sequences: Sequence[int | None], is_written: bool
+) -> None:
+    async def scenario(broker: LogBroker) -> None:
+        log = broker.log()
+        batches = [records(b"v", producer_id=1, producer_epoch=0, base_sequence=each or 0) for each in sequences]
+        for batch, sequence in zip(batches, sequences, strict=True):
+            batch[-1] ^= sequence is None
+        together = log.append_all_as_leader(batches, 0, produce_version=9, writes_at_once=True)
+        (segment,) = log.segments
+        assert together.sent_bytes >= segment.size_bytes == log.log_end_offset * len(batches[0])
+        assert len(segment.pending) == (0 if is_written else segment.size_bytes)
+
+    with_broker(scenario)
+
+
 def test_the_time_of_the_append_is_one_for_all(with_broker: WithBroker) -> None:
     async def scenario(broker: LogBroker) -> None:
         log = broker.log()
