@@ -38,6 +38,7 @@ from barnabas.log.directories.names import (
 from barnabas.log.inspection.batch_inspection import BatchFacts, Damage, inspect_batches
 from barnabas.log.inspection.replica_reading import SegmentFile
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class PartitionWriter:
             builder = self._builder = RecordBatchBuilder(
                 base_offset=record.offset,
                 compression=self._compression,
-                partition_leader_epoch=max(record.leader_epoch, -1),
+                partition_leader_epoch=max(record.leader_epoch, NO_EPOCH),
             )
         builder.append(record.timestamp_ms, record.key, record.value, record.headers, offset=record.offset)
 

@@ -25,7 +25,7 @@ from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError
 from barnabas.wire.errors import KafkaError
 from barnabas.wire.primitives import ProtocolError
-from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class Consumer:
 
     # Positions.
 
-    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = NO_EPOCH) -> None:
         """The next record is the one at `offset`. With the `leader_epoch` of the record before it, this is checked."""
         if offset < 0:
             raise ValueError(f"offset {offset} is negative; use seek_to_beginning or seek_to_end")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from barnabas.kernel.facts import fact
 from barnabas.wire.records import Header, TimestampType
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 
@@ -85,7 +86,8 @@ class OffsetAndMetadata:
     """A position that a group commits: the offset of the next record to read, and the epoch of the last one read."""
 
     offset: int
-    leader_epoch: int = -1
+    leader_epoch: int = NO_EPOCH
+    """-1 where it is not known."""
     metadata: str = ""
 
 

@@ -50,6 +50,7 @@ from barnabas.server.storage import Storage
 from barnabas.server.tls import Sides, read_tls, uses_tls
 from barnabas.server.zookeeper_access import coordination_settings, secured_settings
 from barnabas.wire.endpoints import BrokerEndpoint
+from barnabas.wire.sentinels import NO_EPOCH
 
 Answer = TypeVar("Answer")
 
@@ -306,7 +307,7 @@ class Broker:
         scheduler = self._shared.scheduler
         await self._step("the scheduler", lambda: scheduler.stop(STEP_SECONDS_MAX * 1000 / 2))
         if self._storage is not None:
-            storage, epoch = self._storage, -1 if components is None else components.registration.broker_epoch
+            storage, epoch = self._storage, NO_EPOCH if components is None else components.registration.broker_epoch
             await self._step("the logs", lambda: storage.close(epoch))
         if components is not None:
             await self._step("the controller", components.controller.stop)

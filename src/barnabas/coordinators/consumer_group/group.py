@@ -31,7 +31,7 @@ from barnabas.coordinators.consumer_group.states import ConsumerGroupState
 from barnabas.coordinators.consumer_group.topics import TopicFacts
 from barnabas.kernel.ids import Uuid
 
-NO_EPOCH: Final = 0
+NEW_GROUP_EPOCH: Final = 0
 """Of a group that is new, and of its target assignment."""
 
 
@@ -60,8 +60,8 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
-        self.epoch = NO_EPOCH
-        self.assignment_epoch = NO_EPOCH
+        self.epoch = NEW_GROUP_EPOCH
+        self.assignment_epoch = NEW_GROUP_EPOCH
         self.is_recorded = False
         """Whether the log has a record of the group."""
         self.topics: Mapping[str, TopicFacts] = {}
@@ -225,13 +225,13 @@ class ConsumerGroup:
         if self.members:
             raise ValueError(f"group {self.group_id} has {len(self.members)} members and cannot go")
         self.is_recorded = False
-        self.epoch = NO_EPOCH
+        self.epoch = NEW_GROUP_EPOCH
 
     def _bury_topics(self, _member_id: str) -> None:
         self.topics = {}
 
     def _bury_target_epoch(self, _member_id: str) -> None:
-        self.assignment_epoch = NO_EPOCH
+        self.assignment_epoch = NEW_GROUP_EPOCH
 
     def _bury_target(self, member_id: str) -> None:
         self.targets.pop(member_id, None)

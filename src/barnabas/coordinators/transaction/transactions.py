@@ -18,10 +18,9 @@ from barnabas.coordinators.transaction.records import NOT_STARTED, Transaction, 
 from barnabas.coordinators.transaction.states import TRANSACTION, TransactionState
 from barnabas.kernel.steps import Steps
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import NO_EPOCH, NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
-NO_PRODUCER_ID: Final = -1
-NO_PRODUCER_EPOCH: Final = -1
 _EPOCH_MAX: Final = (1 << 15) - 1
 _FREED_PER_STEP: Final = 4096
 
@@ -39,7 +38,7 @@ class Producer(NamedTuple):
     epoch: int
 
 
-NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NO_PRODUCER: Final = Producer(NO_PRODUCER_ID, NO_EPOCH)
 
 
 class Decision(NamedTuple):
@@ -191,7 +190,7 @@ class Transactions:
         TRANSACTION.advance(transactional_id, transaction.state, TransactionState.EMPTY)
         current = Producer(transaction.producer_id, transaction.producer_epoch)
         if self.needs_producer_id(transactional_id, expected):
-            last_epoch = current.epoch if expected is not None else NO_PRODUCER_EPOCH
+            last_epoch = current.epoch if expected is not None else NO_EPOCH
             return Decision(
                 _empty(_given(new_producer_id), 0, timeout_ms, now_ms), Producer(current.producer_id, last_epoch)
             )
@@ -214,7 +213,7 @@ class Transactions:
         state = TRANSACTION.advance(transactional_id, state, TransactionState.PREPARE_ABORT)
         return Decision(
             replace(transaction, state=state, producer_epoch=transaction.producer_epoch + 1, updated_ms=now_ms),
-            self._previous.get(transactional_id, NO_PRODUCER)._replace(epoch=NO_PRODUCER_EPOCH),
+            self._previous.get(transactional_id, NO_PRODUCER)._replace(epoch=NO_EPOCH),
         )
 
     def add_partitions(
@@ -330,7 +329,7 @@ def _bumped(epoch: int, last_epoch: int, expected: Producer | None) -> tuple[int
     if is_epoch_exhausted(epoch):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
     if expected is None:
-        return epoch + 1, NO_PRODUCER_EPOCH
+        return epoch + 1, NO_EPOCH
     if expected.epoch == epoch:
         return epoch + 1, epoch
     if expected.epoch == last_epoch:
