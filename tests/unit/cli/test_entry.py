@@ -147,6 +147,7 @@ HEAVY = (
     "rich",
     "decimal",
     "json",
+    "shutil",
     "barnabas.config.keys",
 )
 RARE = tuple(
