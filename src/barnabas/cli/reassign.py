@@ -143,7 +143,7 @@ def plan(
 
         kept = None
         if statistics is not None:
-            from barnabas.cli.reassignment_statistics import read_statistics, with_statistics
+            from barnabas.cli.reassignment_statistics import read_statistics
 
             kept = read_statistics(statistics)
         for node_id in onto:
@@ -155,6 +155,8 @@ def plan(
                 raise _already_going_on(ongoing)
             view = await look(client, admin, measured_ms if kept is None else 0)
         if kept is not None:
+            from barnabas.cli.reassignment_statistics import with_statistics
+
             view = with_statistics(view, kept, client.cluster.cluster_id)
         missing = [name for name in topics if name not in view.topics]
         if missing:

@@ -75,6 +75,7 @@ def command(
             topics = await _topics(client, admin, names)
             _check(topics, partitions, force=force)
             # The brokers check all of it before any of it is done; one change is done whole or not at all.
+            found: list[Alteration] = []
             is_one_change = len(topics) == 1 and (partitions is None or not changes)
             if dry_run or not is_one_change:
                 found = await _alter(client, admin, topics, partitions, changes, is_dry_run=True)
