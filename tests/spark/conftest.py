@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,13 @@ def new_cluster(directory: Path) -> contextlib.AbstractContextManager[RunningClu
     if os.environ.get("BARNABAS_CLIENTS_AGAINST") == "apache-kafka":
         return apache_kafka_cluster(directory, BROKERS, overrides=OVERRIDES)
     return supervised_cluster(directory, BROKERS, overrides=OVERRIDES)
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one broker, of the file's own."""
+    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
+        yield cluster.bootstrap_servers
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ two of its steps. What `test_pipeline_tables` has in its files.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -33,6 +34,7 @@ sinks:
 APPENDED = "from: flights, partition_by: carrier"
 KEYED = "from: changes, key: id, delete: gone, newest_by: [at, _offset]"
 HADOOP = "spark.hadoop."
+NAMES = (f"lake{number}" for number in itertools.count())
 Row = dict[str, Any]
 
 
@@ -150,6 +152,30 @@ def mount(name: str, directory: Path) -> str:
     """
     directory.mkdir(exist_ok=True)
     return f"spark: {{{{{HADOOP}fs.viewfs.mounttable.{name}.link./tables: 'file://{directory}'}}}}\n"
+
+
+def runs_at(spark: Any, directory: Path, kind: str, how: str) -> Runs:
+    """Of a table at a URL that nobody has used; its files are in `store` of the directory."""
+    runs, name = Runs(spark, directory, "topic: unused, from: flights"), next(NAMES)
+    runs.having(f"{kind}: 'viewfs://{name}/tables/flights/', {how}", PIPELINE + mount(name, directory / "store"))
+    return runs
+
+
+def uncommit(runs: Runs, kind: str, table: Path) -> None:
+    """What is there when a run is killed before the last commit has its name: its files, and no commit of them."""
+    if kind == "delta":
+        newest = max((table / "_delta_log").glob("*.json"))
+        newest.rename(newest.with_name(f".{newest.name}.0.tmp"))
+        newest.with_suffix(".crc").unlink(missing_ok=True)
+        runs.spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    else:
+        metadata = table / "metadata"
+        newest = max(metadata.glob("v*.metadata.json"), key=lambda path: int(path.name[1:].partition(".")[0]))
+        version = int(newest.name[1:].partition(".")[0])
+        newest.rename(metadata / "0.metadata.json")
+        (metadata / "version-hint.text").write_text(str(version - 1))
+    for checksum in table.rglob(".*.crc"):
+        checksum.unlink()
 
 
 def row(number: int | None, carrier: str = "UA", op: str = "u", minute: int = 0) -> Row:

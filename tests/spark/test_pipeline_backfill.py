@@ -29,7 +29,6 @@ from barnabas.pipelines.sinks import settings_of
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import spark_path
 from tests.spark.pipeline_runs import HADOOP, mount
-from tests.support.supervised_cluster import supervised_cluster
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -59,18 +58,17 @@ class Quiet:
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def brokers(brokers: str) -> str:
     """With records 0 to 59 in `flights`, a second apart, the even ones in partition 0."""
-    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        for made in admin.create_topics([NewTopic("flights", PARTITIONS, 1, config={"retention.ms": "-1"})]).values():
-            made.result(30)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
-        for number in range(RECORDS):
-            value = json.dumps({"id": number, "carrier": "AB"[number % 2]})
-            producer.produce("flights", value, partition=number % 2, timestamp=BEGIN_MS + number * SECOND_MS)
-        assert producer.flush(30) == 0
-        yield cluster.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": brokers})
+    for made in admin.create_topics([NewTopic("flights", PARTITIONS, 1, config={"retention.ms": "-1"})]).values():
+        made.result(30)
+    producer = Producer({"bootstrap.servers": brokers})
+    for number in range(RECORDS):
+        value = json.dumps({"id": number, "carrier": "AB"[number % 2]})
+        producer.produce("flights", value, partition=number % 2, timestamp=BEGIN_MS + number * SECOND_MS)
+    assert producer.flush(30) == 0
+    return brokers
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.table_parts import TableParts
 from barnabas.pipelines.table_versions import TableVersion, VersionFiles
 from barnabas.pipelines.topic_looks import looking
-from tests.support.supervised_cluster import supervised_cluster
 from tests.support.waiting import wait_until
 from tests.support.whole_tables import table_frame
 
@@ -34,12 +33,6 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclo
 
 class KilledError(Exception):
     """Stands for the end of the process."""
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
-        yield cluster.bootstrap_servers
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ schema is changed in between. One broker, and one Spark for all.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from barnabas.pipelines.dead_letters import LetterWriter
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.reading import read_pipeline
 from barnabas.pipelines.runner import RunOptions, run_pipeline_in
-from tests.support.supervised_cluster import supervised_cluster
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
@@ -84,12 +82,6 @@ class Flights:
                 found.append(int(dict(message.headers() or [])["barnabas.error.offset"] or b""))
         reader.close()
         return sorted(found)
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
-        yield cluster.bootstrap_servers
 
 
 @pytest.fixture

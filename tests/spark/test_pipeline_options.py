@@ -5,7 +5,6 @@ broker, whose batches and whose clients are looked at.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from barnabas.wire.batch_formats import batch_at
 from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.messages import FetchRequest
 from barnabas.wire.records import walk_batches
-from tests.support.supervised_cluster import supervised_cluster
 from tests.support.wire_calls import call, leader_port
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -62,12 +60,6 @@ class Told:
         self.events.append(progress.batch_id)
 
     def ended(self, summary: RunSummary) -> None: ...
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
-        yield cluster.bootstrap_servers
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,6 @@ from pyarrow import dataset
 from barnabas.pipelines.spark_extra import pyspark_directory
 from tests.spark.pipeline_process import PipelineProcess
 from tests.support.spark_standalone import StandaloneCluster, standalone_cluster
-from tests.support.supervised_cluster import supervised_cluster
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -35,15 +34,13 @@ CARRIERS = ("AA", "B6", "UA", "DL")
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with supervised_cluster(tmp_path_factory.mktemp("broker"), 1) as cluster:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        for made in admin.create_topics(
-            [NewTopic(name, PARTITIONS, 1) for name in ("flights", "coming", "copies", "sums")]
-        ).values():
-            made.result(30)
-        fill(cluster.bootstrap_servers, "flights", range(ROWS))
-        yield cluster.bootstrap_servers
+def brokers(brokers: str) -> str:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    topics = [NewTopic(name, PARTITIONS, 1) for name in ("flights", "coming", "copies", "sums")]
+    for made in admin.create_topics(topics).values():
+        made.result(30)
+    fill(brokers, "flights", range(ROWS))
+    return brokers
 
 
 def fill(brokers: str, topic: str, numbers: Iterable[int]) -> None:

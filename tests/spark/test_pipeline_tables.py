@@ -1,5 +1,4 @@
-"""Tables of Delta Lake and Iceberg, written by Spark's own streaming engine: each batch once, whatever ends a run. And
-records that are no JSON.
+"""Tables of Delta Lake and Iceberg, each batch once, whatever ends a run of Spark's; and records that are no JSON.
 
 Files stand for topics, as in tests of pipelines, and one Spark is for all. That a run is killed between the table's
 commit and Spark's own note of it is what the wrapper around the batches' writer does: Spark never hears of its end.
@@ -32,7 +31,7 @@ from barnabas.pipelines.staged_batches import StagedBatches
 from barnabas.pipelines.table_file import TablePlan, changes_text
 from barnabas.pipelines.topic_sink import encoded_records_of, stage_records
 from barnabas.pipelines.writer_schemas import UNKNOWN_SCHEMA
-from tests.spark.pipeline_runs import APPENDED, KEYED, PIPELINE, Row, Runs, row
+from tests.spark.pipeline_runs import APPENDED, KEYED, PIPELINE, Row, Runs, row, runs_at, uncommit
 from tests.unit.pipelines.test_protobuf_messages import descriptors
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -45,26 +44,30 @@ def spark(spark_with_tables: Any) -> Any:
     return spark_with_tables
 
 
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "uncommitted"])
+@pytest.mark.parametrize("place", ["a table", "store/flights"], ids=["directory", "url"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_added_once_although_a_run_ends_between_the_commit_and_sparks_note(
-    spark: Any, tmp_path: Path, kind: str
+def test_rows_are_added_once_although_a_run_ends_in_a_commit_and_between_it_and_sparks_note(
+    spark: Any, tmp_path: Path, kind: str, place: str, is_committed: bool
 ) -> None:
-    runs = Runs(spark, tmp_path, f"{kind}: 'a table', {APPENDED}")
+    sink = f"{kind}: '{place}', {APPENDED}"
+    runs = Runs(spark, tmp_path, sink) if place == "a table" else runs_at(spark, tmp_path, kind, APPENDED)
     runs.add([row(1), row(2, "DL")])
     runs.add([row(3)])
     runs.run(killed_after=1)
     expected = [(1, "UA", "u"), (2, "DL", "u"), (3, "UA", "u")]
     assert runs.table() == expected
     assert runs.state.batches_done("flights").finished == 0
-    # Also where the note of the state, which comes after the commit, was not written any more.
     for note in runs.state.table_notes.iterdir():
-        content = json.loads(note.read_text())
-        note.write_text(json.dumps({**content, "next_batch": 1, "mark": 0}))
+        note.write_text(json.dumps({**json.loads(note.read_text()), "next_batch": 1, "mark": 0}))
+    if not is_committed:
+        uncommit(runs, kind, tmp_path / place)
+        assert runs.table() == expected[:2]
     runs.run()
     assert runs.table() == expected
     assert runs.state.batches_done("flights").finished == 1
-    runs.add([])
-    runs.add([row(4)])
+    for rows in ([], [row(4)]):
+        runs.add(rows)
     runs.run()
     runs.run()
     assert runs.table() == [*expected, (4, "UA", "u")]

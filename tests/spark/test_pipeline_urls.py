@@ -1,14 +1,12 @@
-"""Tables at URLs: of a file system of Hadoop's that is no path of this machine. Each batch is there once, whatever ends
-a run, also in the middle of a commit; and one run has a table, without a lock that a store could keep.
+"""Tables at URLs: of a file system of Hadoop's that is no path of this machine. One run has a table,
+without a lock that a store could keep.
 
-Files stand for topics, and one Spark is for all. Iceberg's tables are those of a catalog over the URL, and what these
-have besides is in `test_pipeline_tables`. Real kills are in `test_pipeline_table_command`.
+Files stand for topics, and one Spark is for all. That each batch is there once, also in the middle of a commit, and
+what tables of a catalog have besides, is in `test_pipeline_tables`. Real kills are in `test_pipeline_table_command`.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,66 +17,14 @@ from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.lake_sink import LakeWriter
 from barnabas.pipelines.sinks import writer_of, writers_of
 from barnabas.pipelines.sources import KafkaOptions
-from tests.spark.pipeline_runs import APPENDED, KEYED, PIPELINE, Runs, mount, row
+from tests.spark.pipeline_runs import APPENDED, KEYED, row, runs_at
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
-
-KINDS = ("delta", "iceberg")
-NAMES = (f"lake{number}" for number in itertools.count())
 
 
 @pytest.fixture(scope="module")
 def spark(spark_with_tables: Any) -> Any:
     return spark_with_tables
-
-
-def runs_at(spark: Any, directory: Path, kind: str, how: str) -> Runs:
-    """Of a table at a URL that nobody has used; its files are in `store` of the directory."""
-    runs, name = Runs(spark, directory, "topic: unused, from: flights"), next(NAMES)
-    runs.having(f"{kind}: 'viewfs://{name}/tables/flights/', {how}", PIPELINE + mount(name, directory / "store"))
-    return runs
-
-
-def uncommit(runs: Runs, kind: str) -> None:
-    """What is there when a run is killed before the last commit has its name: its files, and no commit of them."""
-    table = runs.directory / "store" / "flights"
-    if kind == "delta":
-        newest = max((table / "_delta_log").glob("*.json"))
-        newest.rename(newest.with_name(f".{newest.name}.0.tmp"))
-        newest.with_suffix(".crc").unlink(missing_ok=True)
-        runs.spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    else:
-        metadata = table / "metadata"
-        newest = max(metadata.glob("v*.metadata.json"), key=lambda path: int(path.name[1:].partition(".")[0]))
-        version = int(newest.name[1:].partition(".")[0])
-        newest.rename(metadata / "0.metadata.json")
-        (metadata / "version-hint.text").write_text(str(version - 1))
-    for checksum in table.rglob(".*.crc"):
-        checksum.unlink()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_at_a_url_once_although_runs_end_in_a_commit_and_behind_it(
-    spark: Any, tmp_path: Path, kind: str
-) -> None:
-    runs = runs_at(spark, tmp_path, kind, APPENDED)
-    assert runs.pipeline.sinks[0].target.endswith("/tables/flights")
-    runs.add([row(1), row(2, "DL")])
-    runs.add([row(3)])
-    runs.run(killed_after=1)
-    expected = [(1, "UA", "u"), (2, "DL", "u"), (3, "UA", "u")]
-    assert runs.table() == expected
-    assert runs.state.batches_done("flights").finished == 0
-    for note in runs.state.table_notes.iterdir():
-        note.write_text(json.dumps({**json.loads(note.read_text()), "next_batch": 1, "mark": 0}))
-    uncommit(runs, kind)
-    assert runs.table() == expected[:2]
-    runs.run()
-    assert runs.table() == expected
-    assert runs.state.batches_done("flights").finished == 1
-    runs.add([row(4)])
-    runs.run()
-    assert runs.table() == [*expected, (4, "UA", "u")]
 
 
 def test_a_table_at_a_url_has_newest_rows_new_columns_and_few_files(spark: Any, tmp_path: Path) -> None:
