@@ -170,22 +170,18 @@ def submitted_session(options: SparkOptions) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     _quieten_pyspark()
-    before = signal.getsignal(signal.SIGINT)
     conf = SparkConf()
     ours = {**session_settings(options), **dict(options.settings)}
     for name, value in ours.items():
         conf.setIfMissing(name, value)
     given = conf.get("spark.executor.extraJavaOptions", "")
     conf.set("spark.executor.extraJavaOptions", " ".join(filter(None, [*EXECUTOR_OPTIONS, given])))
-    try:
+    with _signals_kept():
         context = SparkContext(conf=conf)
-        java = context._jvm.java  # noqa: SLF001
-        for option in AVRO_OPTIONS:
-            java.lang.System.setProperty(*option.removeprefix("-D").split("=", 1))
-        session = SparkSession(context)
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+    java = context._jvm.java  # noqa: SLF001
+    for option in AVRO_OPTIONS:
+        java.lang.System.setProperty(*option.removeprefix("-D").split("=", 1))
+    session = SparkSession(context)
     try:
         yield session
     finally:
@@ -226,14 +222,24 @@ def _started(options: SparkOptions, jvm: JvmOptions) -> SparkSession:
     from pyspark.sql import SparkSession
 
     _quieten_pyspark()
-    before = signal.getsignal(signal.SIGINT)
     try:
         settings = SparkConf(loadDefaults=False).setAll(list(spark_settings(options, jvm.scratch_directory).items()))
-        return SparkSession(SparkContext(conf=settings))
+        with _signals_kept():
+            context = SparkContext(conf=settings)
+        return SparkSession(context)
     except (Py4JError, OSError) as error:
         raise PipelineError(f"Spark did not start: {error}; {jvm.log_path} may say more") from error
+
+
+@contextlib.contextmanager
+def _signals_kept() -> Iterator[None]:
+    """SparkContext takes SIGINT for itself, to cancel its jobs: by a call to Java, which fails amid another. So nothing
+    else is asked of Java in the block.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
     finally:
-        # SparkContext takes SIGINT for itself, to cancel its jobs.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
 
