@@ -38,6 +38,7 @@ from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.progress import ShownRows
 from barnabas.pipelines.sink import SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
+from barnabas.pipelines.spark_schema import quoted_name
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.topic_outboxes import QueryOutbox
 from barnabas.pipelines.topic_sink import OutboxWriter, TopicWriter
@@ -154,7 +155,7 @@ class BatchWriter:
         written = [self._write_one(writer, frame if writer.knows_order else rows, batch_id) for writer in self._writers]
         if not any(each.is_computed for each in written):
             # Spark's state and counts are those of a batch that was computed.
-            frame.write.format("noop").mode("overwrite").save()
+            computed(frame).write.format("noop").mode("overwrite").save()
         # Now Spark knows whether the batch had records that do not fit. It notes the batch as done after this call.
         if self._letters is not None:
             self._letters.write(batch_id)
@@ -179,6 +180,16 @@ class BatchWriter:
         now_ns = time.time_ns()
         self._state.sync_checkpoint(self._query.from_view, self._synced_ns)
         self._synced_ns = now_ns - _CLOCK_SLACK_NS
+
+
+def computed(frame: DataFrame) -> DataFrame:
+    """The frame as Spark computes it for nobody: it refuses to write intervals, which topics and the console take."""
+    if not any("interval" in kind for _, kind in frame.dtypes):
+        return frame
+    named = ((quoted_name(name), kind) for name, kind in frame.dtypes)
+    return frame.selectExpr(
+        *(f"CAST({name} AS STRING) AS {name}" if "interval" in kind else name for name, kind in named)
+    )
 
 
 def check_tables(pipeline: Pipeline, state: StateDirectory, state_id: str | None) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from barnabas.pipelines import sinks
+from barnabas.pipelines import console_sink, sinks
 from barnabas.pipelines.advice import advice_on
 from barnabas.pipelines.backfill import Backfill
 from barnabas.pipelines.console_sink import ConsoleWriter
@@ -16,7 +17,7 @@ from barnabas.pipelines.definition import ConsoleSink, Pipeline, PipelineError, 
 from barnabas.pipelines.graph import text_of
 from barnabas.pipelines.progress import ShownRows
 from barnabas.pipelines.sink import SinkWriter, Written
-from barnabas.pipelines.sinks import BatchWriter, writers_of
+from barnabas.pipelines.sinks import BatchWriter, computed, writers_of
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import StateDirectory
@@ -73,6 +74,45 @@ def test_rows_are_told_once_the_other_sinks_have_the_batch(tmp_path: Path) -> No
     assert notes == ["written", "computed as noop", "committed", ROWS, "tidied"]
 
 
+class Rows:
+    """A frame whose rows are texts already."""
+
+    columns = ("n",)
+
+    def __init__(self, *rows: str | None) -> None:
+        self._rows = [(row,) for row in rows]
+
+    def limit(self, count: int) -> Rows:
+        return Rows(*(row for (row,) in self._rows[:count]))
+
+    def collect(self) -> list[Any]:
+        return self._rows
+
+
+def test_of_a_batch_the_first_rows_are_shown_and_whether_it_was_begun_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console_sink, "_texts", lambda frame, _characters: frame)
+    pipeline = made_pipeline(tmp_path, sinks=(CONSOLE,))
+    state = StateDirectory(pipeline.state_directory)
+    put_batch(state, 0)
+    writer = ConsoleWriter(dataclasses.replace(CONSOLE, rows_max=2, width=4))
+    writer.recover(cast("Any", None), state, "")
+
+    def shown(batch_id: int, *rows: str | None) -> ShownRows | None:
+        writer.write(cast("Any", Rows(*rows)), batch_id)
+        found = writer.shown()
+        assert writer.shown() is None
+        return found
+
+    first = ShownRows("by_day", 0, ("n",), (("abcd",), ("abc…",)), has_more=False, is_again=True)
+    assert shown(0, "abcd", "abcde") == first
+    second = ShownRows("by_day", 1, ("n",), (("1",), (None,)), has_more=True, is_again=False)
+    assert shown(1, "1", None, "3") == second
+    assert shown(1, "1", None, "3") == dataclasses.replace(second, is_again=True)
+    assert shown(2) is None
+
+
 class Persisted(Frame):
     def persist(self) -> Frame:
         self.notes.append("kept")
@@ -121,6 +161,14 @@ def test_beside_other_sinks_it_comes_and_goes_as_one_likes(tmp_path: Path) -> No
     with pytest.raises(PipelineError, match="sink topic delays was removed"):
         taken(tmp_path, CONSOLE)
     assert state.batches_done("by_day").finished == 0
+
+
+def test_intervals_are_computed_though_no_table_has_them(tmp_path: Path) -> None:
+    """Spark refuses to write one, and a batch that is done again is written nowhere else."""
+    notes: list[str] = []
+    frame = Frame(notes, [("n", "int"), ("since", "interval"), ("both", "struct<a:interval>")])
+    assert computed(cast("Any", frame)) is frame
+    assert notes == ["selects `n`, CAST(`since` AS STRING) AS `since`, CAST(`both` AS STRING) AS `both`"]
 
 
 @pytest.mark.parametrize("then", [(), (TOPIC,), (CONSOLE, TOPIC)])

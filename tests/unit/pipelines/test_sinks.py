@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -322,9 +322,14 @@ def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
 class Frame:
     """Notes what is written of it."""
 
-    def __init__(self, notes: list[str]) -> None:
+    def __init__(self, notes: list[str], dtypes: Sequence[tuple[str, str]] = ()) -> None:
         self.notes = notes
         self.write = self
+        self.dtypes = dtypes
+
+    def selectExpr(self, *columns: str) -> Frame:  # noqa: N802  # Spark's name
+        self.notes.append(f"selects {', '.join(columns)}")
+        return self
 
     def format(self, name: str) -> Frame:
         self.notes.append(f"computed as {name}")

@@ -45,6 +45,7 @@ def test_a_url_is_known_by_one_form(text: str, url: str) -> None:
         "s3a:/bucket/t",
         "s3a://bucket//t",
         "s3a://bucket/../t",
+        "s3a://bucket/./t",
         "s3a://bucket/a b",
         "s3a://bucket/a%20b",
         "s3a://bucket/*",
@@ -90,6 +91,14 @@ def test_what_is_only_read_is_refused(scheme: str) -> None:
 def test_a_table_is_not_at_the_root_of_a_file_system_without_a_name() -> None:
     with pytest.raises(UrlError, match='"hdfs:///t" is at the root of its file system'):
         table_url("hdfs:///t")
+
+
+def test_tables_overlap_where_one_is_in_the_other() -> None:
+    assert overlap("s3a://b/lake", "s3a://b/lake")
+    assert overlap("s3a://b/lake/t", "s3a://b/lake")
+    assert overlap("s3a://b/lake", "s3a://b/lake/t")
+    assert not overlap("s3a://b/lake/table", "s3a://b/lake/t")
+    assert not overlap("s3a://b/lake/t", "s3a://b/lake/table")
 
 
 def test_file_urls_are_paths() -> None:
