@@ -9,6 +9,7 @@ stored.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -167,8 +168,9 @@ class ChangingCredentials:
             found["password.encoder.old.secret"] = secret.old
         return "".join(f"{name}={value}\n" for name, value in found.items())
 
+    @functools.cached_property
     def context(self) -> ssl.SSLContext:
-        """Of a client, which trusts both authorities."""
+        """Of clients, which trust both authorities."""
         trusted = " ".join(each.certificate for each in self._authorities)
         values = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": trusted}
         settings = tls_settings(values, OF_CLIENTS)
@@ -354,7 +356,7 @@ class ChangingCredentials:
             self._latest[broker_id] = pair.serial
 
         context = LinkContext.of(host.loop, timers, LinkLimits(), logger)
-        end = TlsEnd(self.context(), Handshakes(host.loop, timers, host.offload), when_secured=seen)
+        end = TlsEnd(self.context, Handshakes(host.loop, timers, host.offload), when_secured=seen)
         try:
             machine = self._brokers[broker_id]
             connection = await connect(context, machine.name, _PORT, timeout_ms=_CONNECT_MS, tls=end)

@@ -88,7 +88,7 @@ class CredentialFaults:
 
     def mains(self) -> list[tuple[str, Main]]:
         """Who runs beside the users, and where."""
-        tls = self.changing.context()
+        tls = self.changing.context
         return [
             ("intruder", functools.partial(self.bearer.try_brokers, tls=tls)),
             ("outstayer", functools.partial(self.bearer.outstay, tls=tls)),
@@ -118,7 +118,7 @@ class CredentialFaults:
     # Inside.
 
     def _access(self, host: Host) -> Access:
-        return Access(self.bearer.login(host), self.changing.context())
+        return Access(self.bearer.login(host), self.changing.context)
 
     def _pauses(self) -> int:
         return 0 if self._nemesis is None else self._nemesis.strikes[FaultKind.PAUSE]

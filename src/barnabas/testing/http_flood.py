@@ -25,7 +25,7 @@ FLOOD: Final = 400
 """More than the 256 that may only have come."""
 _WAVE: Final = 40
 _WAVE_PAUSE_MS: Final = 20.0
-_SCRAPE_PAUSE_MS: Final = 300.0
+_SCRAPE_PAUSE_MS: Final = 600.0
 _HEAD: Final = b"GET /metrics HTTP/1.0\r\n\r\n"
 _GARBAGE: Final = b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n"
 _SILENT: Final = ("silent",)
