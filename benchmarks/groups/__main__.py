@@ -1,8 +1,8 @@
 """A large group settles, by the classic protocol and by the next one (KIP-848): how long that takes, and what it costs.
 
     python -m benchmarks.groups [--members N] [--partitions N] [--spread SECONDS] [--leaving N] [--leaves N]
-        [--rounds N] [--brokers N] [--delay MS] [--classic-interval MS] [--interval MS] [--idle SECONDS] [--kafka]
-        [--json FILE]
+        [--rounds N] [--brokers N] [--delay MS] [--classic-interval MS] [--interval MS] [--waiting-interval MS]
+        [--idle SECONDS] [--kafka] [--json FILE]
 
 The members, each with a connection to the coordinator that is open already, join one group at once, or evenly over
 --spread seconds: timed from the first request until each owns its share and no partition is without an owner, by what
@@ -116,6 +116,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--delay", type=int, default=3_000, help="group.initial.rebalance.delay.ms")
     parser.add_argument("--classic-interval", type=int, default=CLASSIC_HEARTBEAT_MS, help="heartbeat.interval.ms")
     parser.add_argument("--interval", type=int, default=5_000, help="group.consumer.heartbeat.interval.ms")
+    parser.add_argument("--waiting-interval", type=int, default=5_000, help="group.consumer.min.heartbeat.interval.ms")
     parser.add_argument("--idle", type=float, default=15.0, help="seconds in which nothing happens, in whole intervals")
     parser.add_argument("--kafka", action="store_true", help="Apache Kafka too, by the classic protocol")
     parser.add_argument("--json", type=Path)
@@ -131,6 +132,7 @@ def measure(kind: tuple[str, str], directory: Path, given: argparse.Namespace) -
     properties: dict[str, object] = {"group.initial.rebalance.delay.ms": given.delay}
     if software == BARNABAS:
         properties["group.consumer.heartbeat.interval.ms"] = given.interval
+        properties["group.consumer.min.heartbeat.interval.ms"] = given.waiting_interval
     with cluster_with_topic(software, directory, given.brokers, given.partitions, properties) as running:
         coordinator = coordinator_of(running, GROUP)
         with asyncio.Runner(loop_factory=fastest_loop_factory()) as runner:

@@ -222,8 +222,8 @@ class NextMember:
         interval_ms: float,
         session_ms: int = SESSION_MS,
     ) -> None:
-        """As of `ClassicMember`. How many partitions there are and how long a session is, the coordinator knows. What
-        it says of the interval is passed over: `interval_ms` is to be what it is configured with.
+        """As of `ClassicMember`. How many partitions there are and how long a session is, the coordinator knows. Where
+        it says a shorter interval than `interval_ms`, which is to be what it is configured with, that counts.
         """
         del partition_count, session_ms
         self._connection, self._group_id, self._topic, self._owns = connection, group_id, topic, owns
@@ -249,7 +249,8 @@ class NextMember:
             answer = await self._connection.call(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
             has_changed = self._take(answer)
             if not has_changed and not self._interval.is_over:
-                await self._interval.wait(RETRY_SECONDS if answer.error_code else self._seconds)
+                told_seconds = min(answer.heartbeat_interval_ms / 1000, self._seconds)
+                await self._interval.wait(RETRY_SECONDS if answer.error_code else told_seconds)
 
     def stop(self) -> None:
         self._interval.end()

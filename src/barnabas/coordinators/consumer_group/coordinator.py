@@ -36,6 +36,7 @@ from barnabas.coordinators.consumer_group.records import (
     Tombstone,
     encoded,
 )
+from barnabas.coordinators.consumer_group.states import MemberState
 from barnabas.coordinators.consumer_group.targets import ASSIGNORS, NewTarget, assigned_anew
 from barnabas.coordinators.consumer_group.timeouts import MemberTimeouts
 from barnabas.coordinators.consumer_group.topics import GroupTopics
@@ -254,10 +255,13 @@ class ConsumerGroups:
             reply(heartbeat_error(ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         tells_assignment = request.is_full or updated.assigned != member.assigned
+        settings, is_waiting = self._settings, updated.state is MemberState.UNRELEASED_PARTITIONS
         response = ConsumerGroupHeartbeatResponse(
             member_id=member_id,
             member_epoch=updated.epoch,
-            heartbeat_interval_ms=self._settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=(
+                settings.waiting_heartbeat_interval_ms if is_waiting else settings.consumer_heartbeat_interval_ms
+            ),
             assignment=_assignment(updated.assigned) if tells_assignment else None,
         )
         self._reply_when_committed(hosted, response, reply)

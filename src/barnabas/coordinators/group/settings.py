@@ -38,6 +38,7 @@ class GroupSettings:
     rebalance_protocols: tuple[str, ...] = setting("group.coordinator.rebalance.protocols", tuple)
     consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms", int)
     consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms", int)
+    consumer_min_heartbeat_interval_ms: int = setting("group.consumer.min.heartbeat.interval.ms", int)
     consumer_size_max: int = setting("group.consumer.max.size", int)
     consumer_assignors: tuple[str, ...] = setting("group.consumer.assignors", tuple)
     migration_policy: str = setting("group.consumer.migration.policy", str)
@@ -50,6 +51,11 @@ class GroupSettings:
     @property
     def offers_consumer_protocol(self) -> bool:
         return CONSUMER_PROTOCOL in {name.lower() for name in self.rebalance_protocols}
+
+    @property
+    def waiting_heartbeat_interval_ms(self) -> int:
+        """What members of the consumer protocol are told while they wait for what others are yet to give up."""
+        return min(self.consumer_heartbeat_interval_ms, self.consumer_min_heartbeat_interval_ms)
 
     @property
     def quiet_before_first_assignment_ms(self) -> int:

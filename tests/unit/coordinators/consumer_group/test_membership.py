@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -46,6 +47,29 @@ def test_a_second_member_waits_for_what_the_first_gives_up(world: ConsumerWorld)
     assert len(second.numbers()) == 3
     assert len(owners(first, second)) == 6
     assert world.hosted().state is ConsumerGroupState.STABLE
+
+
+def test_who_waits_for_others_partitions_asks_as_often_as_it_may() -> None:
+    with contextlib.closing(ConsumerWorld(consumer_min_heartbeat_interval_ms=700)) as world:
+        first, second = NextMember(world), NextMember(world)
+        first.join()
+        told = [second.join(), first.beat(), second.beat(), first.beat(), second.beat()]
+        assert [None if answer is None else answer.heartbeat_interval_ms for answer in told] == [
+            700,
+            HEARTBEAT_MS,  # it gives up, and says so when it has, without waiting
+            700,
+            HEARTBEAT_MS,
+            HEARTBEAT_MS,
+        ]
+
+
+def test_nobody_is_told_to_ask_less_often_than_is_configured(world: ConsumerWorld) -> None:
+    with contextlib.closing(ConsumerWorld(consumer_min_heartbeat_interval_ms=60_000)) as slow:
+        for each in (world, slow):
+            NextMember(each).join()
+            answer = NextMember(each).join()
+            assert answer is not None
+            assert answer.heartbeat_interval_ms == HEARTBEAT_MS
 
 
 def test_who_does_not_say_what_it_owns_has_not_given_it_up(world: ConsumerWorld) -> None:
