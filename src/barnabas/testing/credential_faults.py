@@ -63,7 +63,8 @@ class CredentialFaults:
         self.changing = ChangingCredentials(simulation, users, brokers, operator, effects, observer.tree)
         self.bearer = BearerUsers(simulation, users, brokers, _PORT, self._pauses)
         self.broken = BrokenTls(simulation, _PORT)
-        self.flood = HttpFlood(users, brokers, METRICS_PORT, lambda: list(observer.running), self._pauses)
+        console = simulation.machine("console")
+        self.flood = HttpFlood(users, brokers, METRICS_PORT, console, lambda: list(observer.running), self._pauses)
 
     @property
     def counts(self) -> Counter[str]:
@@ -88,13 +89,14 @@ class CredentialFaults:
 
     def mains(self) -> list[tuple[str, Main]]:
         """Who runs beside the users, and where."""
-        tls = self.changing.context
+        tls, servers = self.changing.context, tuple(f"{each.name}:{_PORT}" for each in self._brokers.values())
         return [
             ("intruder", functools.partial(self.bearer.try_brokers, tls=tls)),
             ("outstayer", functools.partial(self.bearer.outstay, tls=tls)),
             ("looker", functools.partial(self.changing.watch, logger=self._logger)),
             ("scraper", self.flood.scrape),
             ("flood", self.flood.scrape),
+            ("console", functools.partial(self.flood.show_console, bootstrap_servers=servers, logger=self._logger)),
         ]
 
     def strikers(self) -> Mapping[FaultKind, Striker]:
@@ -130,14 +132,14 @@ class CredentialFaults:
         return _nothing if self.broken.strike(self._happened(FaultKind.TLS_BROKEN)) else None
 
     def _flood(self) -> Undo | None:
-        running = list(self._observer.running)
-        if not running:
+        targets = self.flood.targets()
+        if not targets:
             return None
-        broker_id, seconds = self._random.choice(running), self._random.uniform(*_FLOOD_SECONDS)
+        target_id, seconds = self._random.choice(targets), self._random.uniform(*_FLOOD_SECONDS)
         self._floods += 1
         happened = self._happened(FaultKind.HTTP_FLOODED)
         self._simulation.machine("flood").start(
-            lambda host: self.flood.flood(host, broker_id, seconds, happened), name=f"{self._floods}"
+            lambda host: self.flood.flood(host, target_id, seconds, happened), name=f"{self._floods}"
         )
         return _nothing
 

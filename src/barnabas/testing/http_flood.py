@@ -1,25 +1,31 @@
-"""Floods at the servers of HTTP that simulated brokers have, and one who scrapes beside them.
+"""Floods at the servers of HTTP of a simulated cluster, its brokers' and the console's, and who asks them beside that.
 
 A flood comes from one machine, with more connections than there are places: such that say nothing, a byte now and then,
-garbage, half a request, or a whole one whose answer they do not read. Who scrapes, from an address of his own or from
-the flood's, is answered within seconds, unless his broker falls.
+garbage, half a request, or a whole one whose answer they do not read. Who asks, from an address of his own or from the
+flood's, is answered within seconds, unless who is to answer falls.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from barnabas.console.serve import serve
 from barnabas.kernel.timers import Timers
+from barnabas.link.errors import AuthenticationFailedError
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Mapping
 
     from barnabas.kernel.host import Host
     from barnabas.testing.cluster_load import Users
     from barnabas.testing.simulated_host import SimulatedMachine
 
+CONSOLE: Final = 0
+"""In place of a broker's id."""
+CONSOLE_PORT: Final = 9_200
 ANSWER_SECONDS_MAX: Final = 5.0
 FLOOD: Final = 400
 """More than the 256 that may only have come."""
@@ -32,7 +38,12 @@ _SILENT: Final = ("silent",)
 _MIXED: Final = ("silent", "slow", "half", "half", "garbage", "whole")
 _HOLDING: Final = frozenset(("silent", "slow", "half"))
 """Those that keep a place until somebody takes it."""
-COVERAGE: Final = ("flood: cut off", "flood: scraped amid one", "flood: health amid one")
+COVERAGE: Final = (
+    "flood: cut off",
+    "flood: scraped amid one",
+    "flood: health amid one",
+    "flood: page of the console amid one",
+)
 
 
 class _Flooder(asyncio.Protocol):
@@ -90,6 +101,15 @@ class _Scrape(asyncio.Protocol):
             self.ended.set_result(None)
 
 
+class _Target(NamedTuple):
+    """A server of HTTP, by the id of its broker, or `CONSOLE`."""
+
+    target_id: int
+    machine: SimulatedMachine
+    port: int
+    paths: tuple[str, ...]
+
+
 class HttpFlood:
     """Those of one run."""
 
@@ -98,36 +118,77 @@ class HttpFlood:
         users: Users,
         brokers: Mapping[int, SimulatedMachine],
         port: int,
+        console: SimulatedMachine,
         running: Callable[[], list[int]],
         pauses: Callable[[], int],
     ) -> None:
-        """`running` gives the ids of the brokers that serve, `pauses` how often a machine was paused."""
+        """`port` is that of the brokers' metrics; `running` gives the ids of the brokers that serve, `pauses` how often
+        a machine was paused.
+        """
         self.counts: Counter[str] = Counter()
         self._running = running
         self._pauses = pauses
         self._users = users
-        self._brokers = dict(brokers)
-        self._port = port
+        self._targets = {
+            CONSOLE: _Target(CONSOLE, console, CONSOLE_PORT, ("",)),
+            **{each: _Target(each, machine, port, ("metrics", "livez")) for each, machine in brokers.items()},
+        }
+        self._console_starts = 0
+        self._console_is_ready = False
         self._flooded: Counter[int] = Counter()
 
-    async def flood(self, host: Host, broker_id: int, seconds: float, happened: Callable[[], object]) -> None:
+    async def show_console(self, host: Host, bootstrap_servers: tuple[str, ...], logger: logging.Logger) -> None:
+        """Runs a console, until the users are to stop; one that was not let in by the brokers is started again."""
+        timers = Timers(host.loop)
+        while self._users.goes_on():
+            access = self._users.access(host)
+            serving = host.loop.create_task(
+                serve(
+                    *(host, bootstrap_servers, "0.0.0.0", CONSOLE_PORT, logger),  # noqa: S104 - a simulated machine
+                    names=(host.name,),
+                    login=access.login,
+                    tls=access.tls,
+                    on_ready=self._show,
+                ),
+                name="console",
+            )
+            try:
+                while self._users.goes_on() and not serving.done():
+                    await timers.sleep(100)
+            finally:
+                self._console_is_ready = False
+                serving.cancel()
+                outcome = (await asyncio.gather(serving, return_exceptions=True))[0]
+            if isinstance(outcome, Exception) and not isinstance(outcome, AuthenticationFailedError):
+                raise outcome
+
+    def _show(self, _url: str) -> None:
+        self._console_is_ready = True
+        self._console_starts += 1
+
+    def targets(self) -> list[int]:
+        """The ids of those that serve now."""
+        brokers = [each for each in self._running() if self._targets[each].machine.running]
+        return [*brokers, CONSOLE] if self._console_is_ready else brokers
+
+    async def flood(self, host: Host, target_id: int, seconds: float, happened: Callable[[], object]) -> None:
         """Comes, holds what it has for so long, and goes."""
         timers, before = Timers(host.loop), self.counts["flood: cut off"]
         made: list[_Flooder] = []
-        ways = host.random.choice((_SILENT, _MIXED))
+        ways, target = host.random.choice((_SILENT, _MIXED)), self._targets[target_id]
 
         async def come() -> None:
             way = host.random.choice(ways)
             try:
                 _, protocol = await host.loop.create_connection(
-                    lambda: _Flooder(self, host, way), self._brokers[broker_id].name, self._port
+                    lambda: _Flooder(self, host, way), target.machine.name, target.port
                 )
             except OSError:
                 return
             made.append(protocol)
 
         ends_at = host.loop.time() + seconds
-        self._flooded[broker_id] += 1
+        self._flooded[target_id] += 1
         try:
             for _ in range(FLOOD // _WAVE):
                 await asyncio.gather(*(come() for _ in range(_WAVE)))
@@ -137,7 +198,7 @@ class HttpFlood:
             if self.counts["flood: cut off"] > before:
                 happened()
         finally:
-            self._flooded[broker_id] -= 1
+            self._flooded[target_id] -= 1
             for each in made:
                 each.end()
 
@@ -146,26 +207,24 @@ class HttpFlood:
         self.counts["flood: cut off"] += way in _HOLDING
 
     async def scrape(self, host: Host) -> None:
-        """Asks for health and metrics of one broker after another, until the users are to stop."""
+        """Asks for health, metrics and the console's first page, here and there, until the users are to stop."""
         timers = Timers(host.loop)
         while self._users.goes_on():
             await timers.sleep(host.random.expovariate(1 / _SCRAPE_PAUSE_MS))
-            flooded = [each for each in self._running() if self._flooded[each]]
-            candidates = [each for each in flooded or self._running() if self._brokers[each].running]
+            candidates = self.targets()
+            candidates = [each for each in candidates if self._flooded[each]] or candidates
             if candidates:
-                await self._scrape(host, host.random.choice(candidates))
+                await self._scrape(host, self._targets[host.random.choice(candidates)])
 
-    async def _scrape(self, host: Host, broker_id: int) -> None:
-        path = host.random.choice(("metrics", "livez"))
-        processes = list(self._brokers[broker_id].processes)
-        pauses, is_flooded = self._pauses(), self._flooded[broker_id]
-        request = f"GET /{path} HTTP/1.0\r\n\r\n".encode()
-        name, began_at = self._brokers[broker_id].name, host.loop.time()
+    async def _scrape(self, host: Host, target: _Target) -> None:
+        target_id, machine, path = target.target_id, target.machine, host.random.choice(target.paths)
+        before, is_flooded, began_at = self._life_of(target), self._flooded[target_id], host.loop.time()
+        request = f"GET /{path} HTTP/1.0\r\nHost: {machine.name}:{target.port}\r\n\r\n".encode()
         received = b"nothing"
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
                 transport, scrape = await host.loop.create_connection(
-                    lambda: _Scrape(host.loop, request), name, self._port
+                    lambda: _Scrape(host.loop, request), machine.name, target.port
                 )
                 try:
                     await scrape.ended
@@ -174,13 +233,18 @@ class HttpFlood:
                     transport.abort()
         except (OSError, TimeoutError):
             pass
-        is_answered = received.startswith(b"HTTP/1.0 200") and b"\r\n\r\n" in received
-        if is_answered:
-            what = "scraped" if path == "metrics" else "health"
+        if b" 200 OK" in received[:16] and b"\r\n\r\n" in received:
+            what = {"metrics": "scraped", "livez": "health"}.get(path, "page of the console")
             self.counts[f"flood: {what} amid one"] += bool(is_flooded)
-        elif processes == self._brokers[broker_id].processes and pauses == self._pauses():
+        elif before == self._life_of(target):
             seconds, when = host.loop.time() - began_at, "amid a flood" if is_flooded else "though nobody floods it"
             self._users.history.mistaken.append(
-                f"at {self._users.now():.3f} s: broker {broker_id} answers /{path} in {seconds:.3f} s with"
+                f"at {self._users.now():.3f} s: {machine.name} answers /{path} in {seconds:.3f} s with"
                 f" {received[:60]!r}, {when}"
             )
+
+    def _life_of(self, target: _Target) -> tuple[object, ...]:
+        """Another one when it has fallen, or was held up, meanwhile."""
+        if target.target_id == CONSOLE:
+            return self._console_starts, self._console_is_ready
+        return (*target.machine.processes, self._pauses())
