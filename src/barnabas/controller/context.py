@@ -6,15 +6,15 @@ that one seed of a simulation gives one order.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from barnabas.controller.controller_counts import ControllerCounts
-from barnabas.controller.leadership import LeaderAndIsr, ToldLeadership, nothing_was_told
-from barnabas.controller.live_broker import LiveBroker
+from barnabas.controller.known_brokers import ContextError, KnownBrokers
+from barnabas.controller.known_topic import KnownTopic
+from barnabas.controller.leadership import LeaderAndIsr, ToldLeadership, ToldOfTopic, nothing_was_told
 from barnabas.controller.partition_states import PartitionState
-from barnabas.controller.protocol import FIRST_VERSION_WITH_ALTER_PARTITION
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import VERSIONS_PER_READING
 from barnabas.coordination.layout.topics import ReplicaAssignment
@@ -25,20 +25,7 @@ from barnabas.wire.topics import TopicPartition
 NO_REPLICAS = ReplicaAssignment(())
 
 
-class ContextError(RuntimeError):
-    """A change that contradicts what the context holds; nothing was changed."""
-
-
-@dataclass(slots=True)
-class _Topic:
-    topic_id: Uuid | None = None
-    partitions: dict[TopicPartition, ReplicaAssignment] = field(default_factory=dict)
-    # Of the replicas in the assignments: how many there are, and how many are in each state.
-    replica_count: int = 0
-    replica_states: Counter[ReplicaState] = field(default_factory=Counter)
-
-
-class ControllerContext:
+class ControllerContext(KnownBrokers):
     """Brokers, topics, assignments, leadership, states and deletions, as the active controller sees them.
 
     A new one is empty. `epoch` and `epoch_version` are the controller's epoch and the version of its znode, on which
@@ -55,15 +42,12 @@ class ControllerContext:
         began: int = 0,
         former_began: int = 0,
     ) -> None:
+        super().__init__()
         self.epoch = epoch
         self.epoch_version = epoch_version
         self._began = began
         self._former_began = former_began
-        self._brokers: dict[int, LiveBroker] = {}
-        self._shutting_down: dict[int, None] = {}
-        self._held_back: dict[int, None] = {}
-        self._isr_writers: dict[int, None] = {}
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, KnownTopic] = {}
         self._topic_names: dict[Uuid, str] = {}
         self._reassigned: dict[TopicPartition, None] = {}
         self._leadership: dict[TopicPartition, LeaderAndIsr] = {}
@@ -74,7 +58,6 @@ class ControllerContext:
         # By broker, since a key for each replica is half of what a controller of very many partitions would hold.
         self._replica_states: dict[int, dict[TopicPartition, ReplicaState]] = {}
         self._partitions_on_broker: dict[int, dict[TopicPartition, None]] = {}
-        self._offline_log_dir_partitions: dict[int, dict[TopicPartition, None]] = {}
         self._queued_for_deletion: dict[str, None] = {}
         self._deletion_started: dict[str, None] = {}
         self._ineligible_for_deletion: dict[str, None] = {}
@@ -103,97 +86,6 @@ class ControllerContext:
         known = map(self._leadership.__contains__, self.unreadable_partitions)
         return all(map(self.has_topic, self.unreadable_topics)) and all(known)
 
-    # Brokers.
-
-    def add_live_broker(self, broker: LiveBroker) -> None:
-        """Registers a broker, or replaces its registration. That it is shutting down is kept separately."""
-        self._brokers[broker.broker_id] = broker
-        if broker.registration.version < FIRST_VERSION_WITH_ALTER_PARTITION:
-            self._isr_writers[broker.broker_id] = None
-        else:
-            self._isr_writers.pop(broker.broker_id, None)
-        self._held_back.pop(broker.broker_id, None)
-
-    def hold_back(self, broker_ids: Iterable[int]) -> None:
-        """From now on these brokers, and no others, are registered and yet not live: the controller has still to deal
-        with their last end, or cannot use them.
-        """
-        self._held_back = dict.fromkeys(broker_ids)
-        for broker_id in self._held_back:
-            self.remove_live_broker(broker_id)
-
-    @property
-    def held_back_brokers(self) -> tuple[int, ...]:
-        return tuple(self._held_back)
-
-    def remove_live_broker(self, broker_id: int) -> None:
-        """Forgets a broker that is gone, with its offline log directories and its shutdown."""
-        self._brokers.pop(broker_id, None)
-        self._shutting_down.pop(broker_id, None)
-        self._offline_log_dir_partitions.pop(broker_id, None)
-
-    def begin_shutdown(self, broker_id: int) -> None:
-        """Marks a broker as shutting down: it still gets requests, but leads nothing new. Raises `ContextError` for one
-        that is not there.
-        """
-        if broker_id not in self._brokers:
-            raise ContextError(f"broker {broker_id} cannot shut down: it is not registered")
-        self._shutting_down[broker_id] = None
-
-    def log_dirs_failed(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """The replicas of these partitions, too, are in log directories of the broker that failed."""
-        self._offline_log_dir_partitions.setdefault(broker_id, {}).update(dict.fromkeys(partitions))
-
-    def log_dirs_work(self, broker_id: int, partitions: Iterable[TopicPartition]) -> None:
-        """The replicas of these partitions are in log directories that work."""
-        for partition in partitions:
-            self._offline_log_dir_partitions[broker_id].pop(partition, None)
-
-    def offline_log_dir_partitions(self, broker_id: int) -> Collection[TopicPartition]:
-        """The partitions whose replicas on the broker are in log directories that failed, as they are now."""
-        return self._offline_log_dir_partitions.get(broker_id, {}).keys()
-
-    @property
-    def live_brokers(self) -> tuple[int, ...]:
-        """The registered brokers that are not shutting down."""
-        return tuple(broker for broker in self._brokers if broker not in self._shutting_down)
-
-    @property
-    def live_or_shutting_down_brokers(self) -> Mapping[int, LiveBroker]:
-        return self._brokers
-
-    @property
-    def shutting_down_brokers(self) -> tuple[int, ...]:
-        return tuple(self._shutting_down)
-
-    def is_replica_online(
-        self, broker_id: int, partition: TopicPartition, *, include_shutting_down: bool = False
-    ) -> bool:
-        """Whether the broker is there and has the partition's replica in a log directory that works."""
-        return (
-            broker_id in self._brokers
-            and (include_shutting_down or broker_id not in self._shutting_down)
-            and partition not in self._offline_log_dir_partitions.get(broker_id, ())
-        )
-
-    def online_replicas(self, partition: TopicPartition, *, include_shutting_down: bool = False) -> tuple[int, ...]:
-        """The assigned replicas that are online, in the order of the assignment."""
-        return tuple(
-            replica
-            for replica in self.assignment(partition).replicas
-            if self.is_replica_online(replica, partition, include_shutting_down=include_shutting_down)
-        )
-
-    def registered_members(self, partition: TopicPartition, isr: Iterable[int]) -> tuple[int, ...]:
-        """The members of an ISR whose broker is registered, whether it is live, held back or shutting down, with the
-        replica in a log directory that is not known to have failed. Each has every committed record.
-        """
-        return tuple(
-            member
-            for member in isr
-            if member in self._held_back or self.is_replica_online(member, partition, include_shutting_down=True)
-        )
-
     # Topics and assignments.
 
     @property
@@ -215,7 +107,7 @@ class ControllerContext:
             holder = self._topic_names.get(topic_id, topic)
             if holder != topic:
                 raise ContextError(f"the id {topic_id} belongs to topic {holder}; {topic} cannot get it")
-        known = self._topics.setdefault(topic, _Topic())
+        known = self._topics.setdefault(topic, KnownTopic())
         if topic_id is not None:
             known.topic_id = topic_id
             self._topic_names[topic_id] = topic
@@ -288,6 +180,14 @@ class ControllerContext:
         known = self._topics.get(partition.topic)
         return NO_REPLICAS if known is None else known.partitions.get(partition, NO_REPLICAS)
 
+    def online_replicas(self, partition: TopicPartition, *, include_shutting_down: bool = False) -> tuple[int, ...]:
+        """The assigned replicas that are online, in the order of the assignment."""
+        return tuple(
+            replica
+            for replica in self.assignment(partition).replicas
+            if self.is_replica_online(replica, partition, include_shutting_down=include_shutting_down)
+        )
+
     def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         """Gives a partition its replicas. Raises `ContextError` when its topic is not known."""
         known = self._topics.get(partition.topic)
@@ -306,22 +206,20 @@ class ControllerContext:
             self._preferred_replica_imbalance_count += self._imbalance(partition)
 
     def set_assignments(self, topic: str, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
-        """`set_assignment` for partitions of one topic; new ones with the same replicas are counted together."""
+        """`set_assignment` for new partitions of one topic; those with the same replicas are counted together."""
         known = self._topics.get(topic)
-        alike: dict[tuple[int, ...], list[TopicPartition]] = {}
-        for partition, assignment in assignments.items():
-            if known is None or partition in known.partitions or assignment.is_being_reassigned:
+        if known is None or not known.partitions.keys().isdisjoint(assignments):
+            for partition, assignment in assignments.items():
                 self.set_assignment(partition, assignment)
-            else:
-                alike.setdefault(assignment.replicas, []).append(partition)
-                known.partitions[partition] = assignment
+            return
+        alike: defaultdict[tuple[int, ...], list[TopicPartition]] = defaultdict(list)
+        for partition, assignment in assignments.items():
+            alike[assignment.replicas].append(partition)
+            if assignment.adding_replicas or assignment.removing_replicas:
+                self._reassigned[partition] = None
+        known.partitions.update(assignments)
         for replicas, partitions in alike.items():
             self._count_replicas(partitions, replicas, 1)
-
-    def _check_assigned(self, partition: TopicPartition) -> None:
-        known = self._topics.get(partition.topic)
-        if known is None or partition not in known.partitions:
-            raise ContextError(f"{partition.topic}-{partition.partition} has no assignment; give it one first")
 
     def _count_replicas(self, partitions: Sequence[TopicPartition], replicas: Iterable[int], step: int) -> None:
         """Counts the replicas of partitions of one topic, all of which have these, or takes them off."""
@@ -346,7 +244,7 @@ class ControllerContext:
         if is_queued:
             self._count_deletion(topic, 1)
 
-    def _count_deletion(self, topic: _Topic, step: int) -> None:
+    def _count_deletion(self, topic: KnownTopic, step: int) -> None:
         """Counts the replicas of a topic that is queued for deletion, or takes them off."""
         states = topic.replica_states
         self._replicas_to_delete_count += step * (topic.replica_count - states[ReplicaState.DELETION_SUCCESSFUL])
@@ -370,24 +268,24 @@ class ControllerContext:
     def leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
         return self._leadership.get(partition)
 
-    def told_leadership(self, partition: TopicPartition) -> LeaderAndIsr | None:
-        """What a controller last told this broker about the partition of the topic with this id; it may be older than
-        the znode.
-        """
-        return self._told_leadership(partition, self.topic_id(partition.topic))
+    @property
+    def leaderships(self) -> Mapping[TopicPartition, LeaderAndIsr]:
+        """Of all partitions that ever had a leader, as it is now."""
+        return self._leadership
 
-    def writes_isrs_itself(self, broker_id: int) -> bool:
-        """Whether the broker, as a leader, writes ISRs into states itself (inter.broker.protocol.version below 2.7), or
-        did so before its last restart.
+    def told_leadership(self, topic: str) -> ToldOfTopic | None:
+        """What a controller last told this broker about the partitions of the topic with this id; it may be older than
+        their znodes. None where that is nothing.
         """
-        return broker_id in self._isr_writers
+        return self._told_leadership(topic, self.topic_id(topic))
 
-    def is_from_elsewhere(self, known: LeaderAndIsr, written_at: int) -> bool:
-        """Whether no controller can have made the transaction that wrote this state: it names an epoch whose term was
-        over then. Leaders that write ISRs themselves do so, too.
+    def last_write_of(self, known: LeaderAndIsr) -> float:
+        """The last transaction in which a controller can have written this state: later ones are somebody else's, since
+        the term whose epoch it names was over then. Leaders that write ISRs themselves do so, too.
         """
-        later = self._began if known.controller_epoch == self.epoch - 1 else self._former_began
-        return known.controller_epoch < self.epoch and written_at > later
+        if known.controller_epoch >= self.epoch:
+            return math.inf
+        return self._began if known.controller_epoch == self.epoch - 1 else self._former_began
 
     def is_older(self, broker_epoch: int, state: LeaderAndIsr) -> bool:
         """Whether a broker has certainly not registered since a state was written: by the former controller, that is,
@@ -397,11 +295,27 @@ class ControllerContext:
 
     def set_leadership(self, partition: TopicPartition, leader_and_isr: LeaderAndIsr) -> None:
         """Raises `ContextError` for a partition without an assignment."""
-        self._check_assigned(partition)
-        if partition in self._leadership:
-            self._preferred_replica_imbalance_count -= self._imbalance(partition)
-        self._leadership[partition] = leader_and_isr
-        self._preferred_replica_imbalance_count += self._imbalance(partition)
+        self.set_leaderships({partition: leader_and_isr})
+
+    def set_leaderships(self, leadership: Mapping[TopicPartition, LeaderAndIsr]) -> None:
+        """`set_leadership` of many, in order; quick for partitions of one topic after the other that their preferred
+        replicas lead.
+        """
+        topic: KnownTopic | None = None
+        name = None
+        for partition, leader_and_isr in leadership.items():
+            if partition.topic is not name:
+                name = partition.topic
+                topic = self._topics.get(name)
+            assignment = None if topic is None else topic.partitions.get(partition)
+            if assignment is None:
+                raise _without_assignment(partition)
+            if partition in self._leadership:
+                self._preferred_replica_imbalance_count -= self._imbalance(partition)
+            self._leadership[partition] = leader_and_isr
+            replicas = assignment.replicas
+            if not replicas or leader_and_isr.leader != replicas[0] or assignment.adding_replicas:
+                self._preferred_replica_imbalance_count += self._imbalance(partition)
 
     def remove_leadership(self, partition: TopicPartition) -> None:
         imbalance = self._imbalance(partition)
@@ -465,7 +379,9 @@ class ControllerContext:
 
         Raises `ContextError` for a partition without an assignment.
         """
-        self._check_assigned(partition)
+        known = self._topics.get(partition.topic)
+        if known is None or partition not in known.partitions:
+            raise _without_assignment(partition)
         before = self.partition_state(partition)
         self._partitions_in_state[before].pop(partition, None)
         self._partition_states[partition] = state
@@ -597,3 +513,7 @@ class ControllerContext:
             replicas_ineligible_to_delete_count=self._replicas_ineligible_to_delete_count,
             active_broker_count=len(self._brokers),
         )
+
+
+def _without_assignment(partition: TopicPartition) -> ContextError:
+    return ContextError(f"{partition.topic}-{partition.partition} has no assignment; give it one first")

@@ -21,7 +21,7 @@ from barnabas.coordination.errors import (
     NoNodeError,
 )
 from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH
-from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, ZnodeData
+from barnabas.coordination.operations import Check, Create, Delete, Multi, Operation, SetData, WrittenData
 from barnabas.kernel import steps as kernel_steps
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.classes import Message
@@ -42,7 +42,7 @@ class ZnodeOperations:
 
     An operation whose outcome was lost with the connection is repeated by the shell, so that `ConnectionLossError` is
     among the errors only when that is over; a write that was repeated may find what it has written itself. `ahead` are
-    reads that the next effect of this kind will be, as `ReadZnodes` has them.
+    reads that the next effect of this kind with reads will be, as `ReadZnodes` has them.
     """
 
     operations: tuple[Operation[Any], ...]
@@ -51,7 +51,7 @@ class ZnodeOperations:
 
 @dataclass(frozen=True, slots=True)
 class ReadZnodes:
-    """Reads the data of many znodes in bulk, without watches. Its result is a list of `ZnodeData` or errors.
+    """Reads the data of many znodes in bulk, without watches. Its result is a list of `WrittenData` or errors.
 
     `ahead` is what the next effect of this kind will ask for: the shell may begin to read it meanwhile. So it is given
     only where nothing is written to these znodes before.
@@ -191,7 +191,7 @@ def operate(operations: Sequence[Operation[Any]], ahead: Sequence[Operation[Any]
     return _as_many(outcomes, len(operations))
 
 
-def read_znodes(paths: Sequence[str], ahead: Sequence[str] = ()) -> Steps[list[ZnodeData | CoordinationError]]:
+def read_znodes(paths: Sequence[str], ahead: Sequence[str] = ()) -> Steps[list[WrittenData | CoordinationError]]:
     """Reads many znodes in bulk and returns data and errors; none yields nothing. `ahead` is what is read next."""
     if not paths:
         return []

@@ -11,7 +11,7 @@ from barnabas.coordination.layout import topics
 from barnabas.coordination.layout.payload import NO_EXTRA
 from barnabas.kernel.ids import Uuid
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
+from barnabas.wire.topics import LeaderRecoveryState
 
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
@@ -133,9 +133,11 @@ def _decode_plain(data: bytes, version: int) -> LeaderAndIsr | None:
     return None if state is None else LeaderAndIsr.from_znode(state, version)
 
 
-ToldLeadership = Callable[[TopicPartition, Uuid | None], LeaderAndIsr | None]
-"""What this broker has heard from controllers about the partition of the topic with this id."""
+ToldOfTopic = Callable[[int], LeaderAndIsr | None]
+"""What this broker has heard from controllers about this partition of a topic."""
+ToldLeadership = Callable[[str, Uuid | None], ToldOfTopic | None]
+"""Likewise about the topic of this name and id; None where that is nothing."""
 
 
-def nothing_was_told(_partition: TopicPartition, _topic_id: Uuid | None) -> None:
+def nothing_was_told(_topic: str, _topic_id: Uuid | None) -> None:
     """For a broker that has not heard from any controller."""

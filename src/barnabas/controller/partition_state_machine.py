@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
-from barnabas.controller.context import ContextError, ControllerContext
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
     ITEMS_PER_PIECE,
     Effect,
@@ -32,6 +32,7 @@ from barnabas.controller.elections import (
     elect_offline,
     elect_preferred,
 )
+from barnabas.controller.known_brokers import ContextError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_states import PARTITION_TRANSITIONS, PartitionState
 from barnabas.controller.partition_znodes import (

@@ -15,6 +15,7 @@ from typing import Final
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import StateChange, Steps, read_znodes, write_as_controller
 from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.controller.usual_states import usual_states
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import (
@@ -100,29 +101,31 @@ def read_leadership(
     partitions: Iterable[TopicPartition],
     written_at: dict[TopicPartition, int] | None = None,
     own: Mapping[TopicPartition, LeaderAndIsr] = NOTHING,
-    ahead: Sequence[TopicPartition] = (),
+    paths: Sequence[str] = (),
+    ahead: Sequence[str] = (),
 ) -> Steps[dict[TopicPartition, LeaderAndIsr | Exception | None]]:
-    """What the znodes of the partitions hold; None where there never was one, or why it cannot be used. `written_at` is
-    given the transactions that wrote them. The context learns which of them cannot be read.
+    """What the znodes of the partitions hold; None where there never was one, or why it cannot be used. The context
+    learns which of them cannot be read. `written_at` is given the transactions that wrote those that may be older than
+    the registration of a member of the ISR.
 
     Invariant: whoever is in sync, and in which leader epoch, is what a controller has told the brokers last. Nobody but
     the controller writes states, so one of no later leader epoch than the known one that holds something else is a copy
     with which somebody has mended the znode. It is not believed: who was in sync then may have lagged since, and
     brokers refuse its epochs. What is known is put back, in a new leader epoch. `own` is what was about to be written,
-    the answer to which may have been lost; `ahead` are the partitions that are read next. Members that were lost while
-    the znode could not be read leave the ISR. A znode that somebody has deleted is made again likewise: a partition
-    that began anew could be led by a replica that was not in sync, in an epoch that brokers refuse. What is given has
-    been found in the znode, or has been written into it.
+    the answer to which may have been lost; `paths` are those of the znodes, where the caller has them, and `ahead`
+    those that are read next. Members that were lost while the znode could not be read leave the ISR. A znode that
+    somebody has deleted is made again likewise: a partition that began anew could be led by a replica that was not in
+    sync, in an epoch that brokers refuse. What is given has been found in the znode, or has been written into it.
 
     Raises `ControllerMovedError`.
     """
     found: dict[TopicPartition, LeaderAndIsr | Exception | None] = {}
     remaining: Sequence[TopicPartition] = list(partitions)
-    paths_ahead = partition_state_paths(ahead)
     for _ in range(ATTEMPTS_MAX):
-        remaining = yield from _read_once(context, remaining, found, written_at, own, paths_ahead)
+        remaining = yield from _read_once(context, remaining, found, written_at, own, paths, ahead)
         if not remaining:
             return found
+        paths, ahead = (), ()
     for partition in remaining:
         text = f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
         found[partition] = StateChangeFailedError(text)
@@ -136,16 +139,21 @@ def _read_once(
     found: dict[TopicPartition, LeaderAndIsr | Exception | None],
     written_at: dict[TopicPartition, int] | None,
     own: Mapping[TopicPartition, LeaderAndIsr],
-    paths_ahead: Sequence[str] = (),
+    paths: Sequence[str],
+    ahead: Sequence[str],
 ) -> Steps[Sequence[TopicPartition]]:
     """Adds to `found`; returns the partitions whose znode has changed before what is right could be put back."""
-    paths = partition_state_paths(wanted)
-    outcomes = yield from read_znodes(paths, paths_ahead)
+    paths = paths or partition_state_paths(wanted)
+    outcomes = yield from read_znodes(paths, ahead)
+    usual = usual_states(context, wanted, outcomes, written_at)
     put_back: dict[TopicPartition, LeaderAndIsr] = {}
     behind: dict[TopicPartition, _Behind] = {}
     lines: list[StateChange] = []
     unreadable, made_again = context.unreadable_partitions, context.made_again
-    for partition, path, outcome in zip(wanted, paths, outcomes, strict=True):
+    for partition, path, outcome, state in zip(wanted, paths, outcomes, usual, strict=True):
+        if state is not None:
+            found[partition] = state
+            continue
         is_begun = has_failed = False
         if partition in unreadable:
             del unreadable[partition]
@@ -164,9 +172,9 @@ def _read_once(
             found[partition] = outcome
             unreadable[partition] = None
         else:
-            stored = found[partition] = _decode(context, partition, path, outcome.data, outcome.stat.version)
+            stored = found[partition] = _decode(context, partition, path, outcome.data, outcome.version)
             if isinstance(stored, LeaderAndIsr):
-                right = _right(context, partition, stored, outcome.stat.mzxid, own.get(partition))
+                right = _right(context, partition, stored, outcome.mzxid, own.get(partition))
                 if right is not stored:
                     found[partition] = right = right.by_controller(context.epoch)
                     if not is_begun:
@@ -179,7 +187,7 @@ def _read_once(
                 unreadable[partition] = None
             if written_at is not None:
                 # Not of what was put back: who started anew before that is still to be found.
-                written_at.setdefault(partition, outcome.stat.mzxid)
+                written_at.setdefault(partition, outcome.mzxid)
     if not put_back and not behind:
         return ()
     yield tuple(lines)
@@ -240,7 +248,8 @@ def _right(
     lost: Collection[int] = context.lost_members.get(partition, ())
     if known is None:
         # Of the former controllers' terms this broker has at least heard.
-        known = context.told_leadership(partition)
+        told = context.told_leadership(partition.topic)
+        known = None if told is None else told(partition.partition)
         later = _VERSIONS_UNHEARD_OF
         is_believed = known is None or stored.leader_epoch >= known.leader_epoch
         if known is not None and stored.holds_the_same(known):
@@ -249,7 +258,7 @@ def _right(
             # Of this state the broker has heard nothing, so that only its transaction tells.
             is_mended = (
                 is_believed
-                and context.is_from_elsewhere(stored, written_at)
+                and written_at > context.last_write_of(stored)
                 and not context.writes_isrs_itself(stored.leader)
             )
         if is_mended:
@@ -289,7 +298,8 @@ def _before_deletion(context: ControllerContext, partition: TopicPartition) -> L
     lost: Collection[int] = context.lost_members.get(partition, ())
     later = 1
     if known is None:
-        known = context.told_leadership(partition)
+        told = context.told_leadership(partition.topic)
+        known = None if told is None else told(partition.partition)
         if known is None or known.leader == LEADER_DURING_DELETE:
             return None
         lost = {*lost, *_may_have_bounced(context, known)}

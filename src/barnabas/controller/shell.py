@@ -113,10 +113,9 @@ class ControllerShell:
                 begun = self._begin(ZnodeOperations, effect.operations, effect.ahead, submit)
                 return await self._repeat(effect.operations, submit, session, begun)
             case ReadZnodes():
-                get_many = self._store.get_many
-                return await self._repeat(
-                    effect.paths, get_many, session, self._begin(ReadZnodes, effect.paths, effect.ahead, get_many)
-                )
+                read = self._store.get_written_of_many
+                begun = self._begin(ReadZnodes, effect.paths, effect.ahead, read)
+                return await self._repeat(effect.paths, read, session, begun)
             case ReadChildren():
                 return await self._repeat(effect.paths, self._store.get_children_names_of_many, session)
             case SendRequests():
@@ -187,6 +186,8 @@ class ControllerShell:
         while True:
             # The answers may be those of a new session, to which this event does not belong.
             self._check(session)
+            if not any(issubclass(kind, Exception) for kind in set(map(type, outcomes))):
+                return outcomes
             lost = []
             for index, outcome in enumerate(outcomes):
                 if isinstance(outcome, ConnectionLossError):

@@ -6,10 +6,8 @@ A new term knows nothing and loads everything, so what a deposed controller beli
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice, zip_longest
-from typing import Final
+from itertools import zip_longest
 
 from barnabas.controller.alter_partition import AlterPartitionProcessor
 from barnabas.controller.broker_changes import BrokerChanges
@@ -25,24 +23,23 @@ from barnabas.controller.effects import (
     pieces,
 )
 from barnabas.controller.features import FeatureUpdate, UpdateOutcomes, set_up_features, update_features
-from barnabas.controller.leadership import LeaderAndIsr, ToldLeadership, nothing_was_told
+from barnabas.controller.leadership import ToldLeadership, nothing_was_told
 from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.live_brokers import BrokerReader
 from barnabas.controller.notifications import read_isr_changes, read_log_dir_events
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
-from barnabas.controller.partition_znodes import NotMadeAgainYetError, read_leadership
 from barnabas.controller.producer_ids import allocate_producer_ids
 from barnabas.controller.reassignment import Reassignments
 from barnabas.controller.replica_elections import ReplicaElections
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
 from barnabas.controller.replica_states import PartitionReplica
 from barnabas.controller.settings import (
-    PARTITIONS_PER_BATCH,
     TOPICS_PER_BATCH,
     VERSIONS_PER_READING,
     ControllerSettings,
 )
+from barnabas.controller.state_loading import StateLoading
 from barnabas.controller.topic_changes import TopicChanges
 from barnabas.controller.topic_deletion import TopicDeletionManager
 from barnabas.controller.topic_znodes import TopicReader, delete_znodes
@@ -63,9 +60,6 @@ from barnabas.wire.messages import (
 )
 from barnabas.wire.stopped_partitions import stopped_partitions
 from barnabas.wire.topics import TopicPartition
-
-_LEFT_TO_READ: Final = 2 * PARTITIONS_PER_BATCH - 1
-"""Of the partitions that are known so far: with more of them the batch behind the next is whole, too."""
 
 
 class ControllerTerm:
@@ -181,17 +175,17 @@ class ControllerTerm:
         names = yield from self._topic_reader.read_names()
         partition_count = 0
         written_at: dict[TopicPartition, int] = {}
-        unread: deque[TopicPartition] = deque()
+        states = StateLoading(context, self._logger, written_at)
         batches = [names[start : start + TOPICS_PER_BATCH] for start in range(0, len(names), TOPICS_PER_BATCH)]
         for batch, ahead in zip_longest(batches, batches[1:], fillvalue=()):
             znodes = yield from self._topic_reader.read_with_ids(batch, context.epoch_version, ahead)
             for topic, znode in znodes.items():
                 added = yield from self._topics.add(topic, znode)
                 partition_count += len(added)
-                unread += added
-            # The coordinator reads the first of the states that are left while the next topics are looked at.
-            yield from self._refresh_first(unread, _LEFT_TO_READ, written_at)
-        yield from self._refresh_first(unread, 0, written_at)
+                states.add(added)
+                # The coordinator reads the first of the states that are left while the next topics are looked at.
+                yield from states.read_some()
+        yield from states.read_all()
         returned = yield from self._returned(brokers, written_at)
         context.hold_back([*(broker.broker_id for broker in returned), *registered.unusable])
         yield (ChangeChannels(opened=tuple(brokers.values())),)
@@ -229,24 +223,10 @@ class ControllerTerm:
         """Reads the leadership of the partitions; returns those that have or had a leader. States that cannot be used
         are logged.
         """
-        return self._refresh_first(deque(partitions), 0)
-
-    def _refresh_first(
-        self, partitions: deque[TopicPartition], left: int, written_at: dict[TopicPartition, int] | None = None
-    ) -> Steps[list[TopicPartition]]:
-        """`_refresh` for the first of the partitions, until no more than `left` are left."""
-        refreshed = []
-        while len(partitions) > left:
-            batch = [partitions.popleft() for _ in range(min(PARTITIONS_PER_BATCH, len(partitions)))]
-            ahead = list(islice(partitions, PARTITIONS_PER_BATCH))
-            found = yield from read_leadership(self.context, batch, written_at, ahead=ahead)
-            for partition, known in found.items():
-                if isinstance(known, LeaderAndIsr):
-                    self.context.set_leadership(partition, known)
-                    refreshed.append(partition)
-                elif known is not None and not isinstance(known, NotMadeAgainYetError):
-                    self._logger.error("The state of %s-%d cannot be used: %s", *partition, known)
-        return refreshed
+        loading = StateLoading(self.context, self._logger)
+        loading.add(list(partitions))
+        yield from loading.read_all()
+        return loading.refreshed
 
     # Events of znodes.
 

@@ -6,9 +6,10 @@ import dataclasses
 import logging
 from collections.abc import Iterable
 
-from barnabas.controller.context import ContextError, ControllerContext
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces
 from barnabas.controller.elections import ElectionStrategy
+from barnabas.controller.known_brokers import ContextError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
@@ -18,7 +19,7 @@ from barnabas.controller.replica_states import PartitionReplica, ReplicaState
 from barnabas.controller.settings import TOPICS_PER_BATCH
 from barnabas.controller.topic_deletion import forget_topic
 from barnabas.controller.topic_znodes import TopicReader, TopicZnode, write_assignment
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition, topic_partitions
 
 PARTITIONS_SHOWN_MAX = 100
 """In one line of the log."""
@@ -113,11 +114,12 @@ class TopicChanges:
         return added
 
     def _assign(self, topic: str, znode: TopicZnode, partitions: Iterable[int]) -> Steps[list[TopicPartition]]:
-        added = [TopicPartition(topic, partition) for partition in partitions]
-        for piece in pieces(added):
-            self._context.set_assignments(
-                topic, {partition: znode.assignment.partitions[partition.partition] for partition in piece}
-            )
+        added: list[TopicPartition] = []
+        assigned = znode.assignment.partitions
+        for piece in pieces(partitions):
+            of_piece = topic_partitions(topic, piece)
+            self._context.set_assignments(topic, dict(zip(of_piece, map(assigned.__getitem__, piece), strict=True)))
+            added += of_piece
             # Those of the topics before count: many topics of few partitions are many partitions, too.
             self._assigned_since_turn += len(piece)
             if self._assigned_since_turn >= ITEMS_PER_PIECE:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
+from functools import partial
+from itertools import repeat
 from typing import Final, NamedTuple
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -21,6 +24,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def topic_partitions(topic: str, numbers: Iterable[int]) -> list[TopicPartition]:
+    """These partitions of a topic, made without a call for each."""
+    return list(map(_made, zip(repeat(topic), numbers)))
+
+
+_made = partial(tuple.__new__, TopicPartition)
 
 
 class LeaderRecoveryState(enum.IntEnum):

@@ -47,6 +47,7 @@ from barnabas.coordination.operations import (
     Multi,
     Operation,
     SetData,
+    WrittenData,
     ZnodeChildren,
     ZnodeData,
 )
@@ -142,6 +143,16 @@ class MemoryStore:
             except KeeperError as error:
                 outcomes.append(error)
         return outcomes
+
+    def read_written(self, paths: tuple[str, ...]) -> list[Any]:
+        """`WrittenData` or an error of each."""
+        outcomes = self.submit(tuple(map(GetData, paths)))
+        return [
+            WrittenData(outcome.data, outcome.stat.version, outcome.stat.mzxid)
+            if isinstance(outcome, ZnodeData)
+            else outcome
+            for outcome in outcomes
+        ]
 
     def submit(self, operations: tuple[Operation[Any], ...]) -> list[Any]:
         self.before_batch()
@@ -247,7 +258,7 @@ class Shell:
         return None
 
     def _get_many(self, paths: tuple[str, ...]) -> list[Any]:
-        return self.store.submit(tuple(map(GetData, paths)))
+        return self.store.read_written(paths)
 
     def _read(
         self,
@@ -256,8 +267,11 @@ class Shell:
         ahead: tuple[Any, ...],
         submit: Callable[[tuple[Any, ...]], list[Any]],
     ) -> list[Any]:
-        begun = self._ahead.pop(kind, None)
-        outcomes = submit(items) if begun is None or begun[0] != items else begun[1]
+        if kind in self._ahead and not all(isinstance(item, Multi) for item in items):
+            begun = self._ahead.pop(kind)
+            outcomes = begun[1] if begun[0] == items else submit(items)
+        else:
+            outcomes = submit(items)
         if ahead:
             # As early as a shell can.
             self._ahead[kind] = (ahead, submit(ahead))

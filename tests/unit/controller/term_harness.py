@@ -211,7 +211,7 @@ class Terms:
             self.new_topic_id,
             logger,
             logger,
-            lambda partition, _topic_id: self.told.get(partition),
+            lambda topic, _topic_id: lambda number: self.told.get(TopicPartition(topic, number)),
         )
         self.run(self.term.take_over())
         return self.term

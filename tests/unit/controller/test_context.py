@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from barnabas.controller.context import ContextError, ControllerContext
+from barnabas.controller.context import ControllerContext
 from barnabas.controller.controller_counts import ControllerCounts
+from barnabas.controller.known_brokers import ContextError
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_broker import LiveBroker
 from barnabas.controller.partition_states import PartitionState
@@ -217,6 +218,14 @@ class CountsAreThoseOfARecount(RuleBasedStateMachine):
             partition = data.draw(st.sampled_from(sorted(self.assignments)))
             self.leaders[partition] = LeaderAndIsr(leader, 0, isr, 0)
             self.context.set_leadership(partition, self.leaders[partition])
+
+    @rule(data=st.data(), wanted=st.lists(st.tuples(st.integers(-1, 4), replica_lists), max_size=5))
+    def lead_many(self, data: st.DataObject, wanted: list[tuple[int, tuple[int, ...]]]) -> None:
+        if self.assignments:
+            assigned = st.sampled_from(sorted(self.assignments))
+            led = {data.draw(assigned): LeaderAndIsr(leader, 0, isr, 0) for leader, isr in wanted}
+            self.leaders |= led
+            self.context.set_leaderships(led)
 
     @rule(partition=partitions)
     def lose_leadership(self, partition: TopicPartition) -> None:

@@ -389,7 +389,7 @@ def run(seed: int) -> Model:
     model = Model(seed)
     with pytest.MonkeyPatch.context() as patch:
         # So that a takeover reads states ahead.
-        patch.setattr("barnabas.controller.term.PARTITIONS_PER_BATCH", 2)
+        patch.setattr("barnabas.controller.state_loading.PARTITIONS_PER_BATCH", 2)
         for _ in range(STEPS):
             model.step()
         model.come_to_rest()

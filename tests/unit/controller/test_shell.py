@@ -44,7 +44,7 @@ class Store:
     async def submit(self, operations: Sequence[Operation[Any]]) -> list[Any]:
         return self._answer([operation.path for operation in operations])
 
-    async def get_many(self, paths: Sequence[str]) -> list[Any]:
+    async def get_written_of_many(self, paths: Sequence[str]) -> list[Any]:
         return self._answer(list(paths))
 
     async def get_children_names_of_many(self, paths: Sequence[str]) -> list[Any]:
@@ -172,13 +172,13 @@ def test_what_is_read_ahead_ends_with_the_steps(run: Run, fails: bool) -> None:
         ended: list[str] = []
 
         class Slow(Store):
-            async def get_many(self, paths: Sequence[str]) -> list[Any]:
+            async def get_written_of_many(self, paths: Sequence[str]) -> list[Any]:
                 if paths[0] == "/2":
                     try:
                         await asyncio.get_running_loop().create_future()
                     finally:
                         ended.append("/2")
-                return await super().get_many(paths)
+                return await super().get_written_of_many(paths)
 
         shell = shell_on(Slow([1]))
         with contextlib.suppress(ValueError):

@@ -26,15 +26,19 @@ def told(topic_id: Uuid) -> ToldLeadership:
 
 
 def test_tells_what_was_told_last() -> None:
-    assert told(TOPIC_ID)(T0, TOPIC_ID) == LeaderAndIsr(2, 7, (2, 3), 4, partition_epoch=9)
+    of_topic = told(TOPIC_ID)(T0.topic, TOPIC_ID)
+    assert of_topic is not None
+    assert of_topic(T0.partition) == LeaderAndIsr(2, 7, (2, 3), 4, partition_epoch=9)
 
 
 def test_tells_nothing_of_what_may_be_another_topic() -> None:
-    assert told(TOPIC_ID)(T0, OTHER_ID) is None
-    assert told(TOPIC_ID)(T0, None) is None
-    assert told(ZERO_UUID)(T0, ZERO_UUID) is None
+    assert told(TOPIC_ID)("t", OTHER_ID) is None
+    assert told(TOPIC_ID)("t", None) is None
+    assert told(ZERO_UUID)("t", ZERO_UUID) is None
 
 
 def test_tells_nothing_of_what_is_not_known() -> None:
-    assert told(TOPIC_ID)(TopicPartition("t", 1), TOPIC_ID) is None
-    assert told(TOPIC_ID)(TopicPartition("u", 0), TOPIC_ID) is None
+    of_topic = told(TOPIC_ID)("t", TOPIC_ID)
+    assert of_topic is not None
+    assert of_topic(1) is None
+    assert told(TOPIC_ID)("u", TOPIC_ID) is None

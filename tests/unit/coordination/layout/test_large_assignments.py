@@ -76,7 +76,7 @@ def test_what_equals_the_replicas_of_another_partition_is_looked_at_all_the_same
         TopicAssignment.decode(data.encode(), PATH)
 
 
-ANYTHING = st.one_of(
+ANYTHING: st.SearchStrategy[Any] = st.one_of(
     st.lists(st.integers(1, 3), min_size=1, max_size=3),
     st.lists(st.sampled_from([0, -1, True, 1.0, None, "1", 2**31 - 1, 2**31, [1]]), max_size=2),
     st.sampled_from([None, 1, {}]),

@@ -1,0 +1,79 @@
+"""States of partitions in which there is nothing to decide: nearly all that a controller reads when it takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas.controller.context import ControllerContext
+from barnabas.controller.leadership import LeaderAndIsr
+from barnabas.coordination.layout.payload import LayoutError
+from barnabas.coordination.operations import WrittenData
+from barnabas.wire.topics import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What data in one version mean. Written in a transaction after `last` they are not from who they say; before
+    `first`, a member of the ISR has registered since.
+    """
+
+    version: int
+    state: LeaderAndIsr
+    last: float
+    first: int
+
+
+def usual_states(
+    context: ControllerContext,
+    partitions: Sequence[TopicPartition],
+    outcomes: Sequence[Any],
+    written_at: dict[TopicPartition, int] | None,
+) -> list[LeaderAndIsr | None]:
+    """What `read_leadership` makes of those znodes of which nothing is known here yet, and which hold what the broker
+    was told last, or of which it was told nothing; None for all others, which are to be looked at more closely.
+
+    Equal data are judged once, so that one state takes a fraction of that.
+    """
+    known, unreadable, lost = context.leaderships, context.unreadable_partitions, context.lost_members
+    judged: dict[bytes | None, _Judged | None] = {}
+    usual: list[LeaderAndIsr | None] = []
+    name = told = None
+    for partition, outcome in zip(partitions, outcomes, strict=True):
+        usual.append(None)
+        if type(outcome) is not WrittenData or partition in known or partition in unreadable or partition in lost:
+            continue
+        data, version, written = outcome
+        found = judged.get(data)
+        if found is None or found.version != version:
+            found = judged[data] = _judge(context, data, version)
+            if found is None:
+                continue
+        if partition.topic is not name:
+            name = partition.topic
+            told = context.told_leadership(name)
+        heard = None if told is None else told(partition.partition)
+        if written > found.last if heard is None else _is_other(heard, found.state):
+            continue
+        usual[-1] = found.state
+        if written < found.first and written_at is not None:
+            written_at.setdefault(partition, written)
+    return usual
+
+
+def _judge(context: ControllerContext, data: bytes | None, version: int) -> _Judged | None:
+    try:
+        state = LeaderAndIsr.decode(data, "", version)
+    except LayoutError:
+        return None
+    if state.controller_epoch > context.epoch:
+        return None
+    last = float("inf") if context.writes_isrs_itself(state.leader) else context.last_write_of(state)
+    brokers = context.live_or_shutting_down_brokers
+    first = max((brokers[member].epoch for member in state.isr if member in brokers), default=-1)
+    return _Judged(version, state, last, first)
+
+
+def _is_other(heard: LeaderAndIsr, state: LeaderAndIsr) -> bool:
+    return heard.partition_epoch != state.partition_epoch or not heard.holds_the_same(state)
