@@ -69,6 +69,15 @@ class Files(Protocol):
         """A descriptor that child processes do not inherit."""
         ...
 
+    def reserve(self) -> int:
+        """A descriptor of an empty file that is nobody's, which reads as nothing until `open_as` gives it another.
+        Waits for no disk."""
+        ...
+
+    def open_as(self, descriptor: int, path: str, flags: int) -> None:
+        """Opens a file as a descriptor that was reserved, or that is that of another file, which is closed then."""
+        ...
+
     def close(self, descriptor: int, /) -> None: ...
     def read(self, descriptor: int, count: int, /) -> bytes: ...
     def write(self, descriptor: int, data: Buffer, /) -> int: ...
@@ -140,6 +149,7 @@ class OffloadKind(enum.Enum):
     DISK = "disk"  # reads, deletions, snapshots
     REMOTE = "remote"  # remote storage, which may be far away
     CPU = "cpu"  # compression, large encodings
+    WRITE = "write"  # what changes files of a log directory, in order
     PROBE = "probe"  # whether a disk answers at all; nothing else, so that it never waits for what hangs
 
 

@@ -49,6 +49,16 @@ class RealFiles:
     def open(self, path: str, flags: int, mode: int = 0o644) -> int:
         return os.open(path, flags, mode)
 
+    def reserve(self) -> int:
+        return os.open(os.devnull, os.O_RDWR)
+
+    def open_as(self, descriptor: int, path: str, flags: int) -> None:
+        opened = os.open(path, flags, 0o644)
+        try:
+            os.dup2(opened, descriptor, inheritable=False)
+        finally:
+            os.close(opened)
+
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
 

@@ -79,6 +79,17 @@ class NodeFiles:
             self._open.add(descriptor)
         return descriptor
 
+    def reserve(self) -> int:
+        self._check()
+        descriptor = self._files.reserve()
+        with self._lock:
+            self._open.add(descriptor)
+        return descriptor
+
+    def open_as(self, descriptor: int, path: str, flags: int) -> None:
+        self._check()
+        self._files.open_as(descriptor, path, flags)
+
     def close(self, descriptor: int, /) -> None:
         self._check()
         with self._lock:

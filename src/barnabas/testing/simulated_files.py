@@ -190,6 +190,22 @@ class SimulatedFiles:
         self._open[descriptor] = _OpenFile(node, path, flags)
         return descriptor
 
+    def reserve(self) -> int:
+        self._begin("reserve", "")
+        descriptor = self._descriptor_next
+        self._descriptor_next += 1
+        node = self._disk.make_node(is_directory=False)
+        node.opened += 1
+        self._open[descriptor] = _OpenFile(node, "", os.O_RDONLY)
+        return descriptor
+
+    def open_as(self, descriptor: int, path: str, flags: int) -> None:
+        if descriptor not in self._open:
+            raise OSError(errno.EBADF, f"{os.strerror(errno.EBADF)}: {descriptor}")
+        opened = self.open(path, flags)
+        self._let_go(self._open[descriptor])
+        self._open[descriptor] = self._open.pop(opened)
+
     def _create(self, path: str) -> Node:
         directory, name = self._place(path)
         node = self._disk.make_node(is_directory=False)

@@ -53,7 +53,7 @@ class Actor:
 
     def step(self) -> object:
         operations = (
-            [self.open] * 4
+            [self.open, self.open_as] * 3
             + [self.write, self.writev, self.pwrite, self.read, self.pread, self.preadv] * 3
             + [self.truncate, self.size, self.fsync, self.close]
             + [self.make, self.listing, self.rename, self.unlink, self.remove, self.status, self.lock] * 2
@@ -73,6 +73,21 @@ class Actor:
     def open(self) -> str:
         path, flags = self.path(), self.random.choice(FLAGS)
         descriptor = self.files.open(path, flags)
+        if self.files.status(path).is_directory:
+            self.files.close(descriptor)
+            return "directory"
+        self.descriptors.append(descriptor)
+        return "file"
+
+    def open_as(self) -> str:
+        path, flags = self.path(), self.random.choice(FLAGS)
+        descriptor = self.files.reserve()
+        assert (self.files.size(descriptor), self.files.pread(descriptor, 10, 0)) == (0, b"")
+        try:
+            self.files.open_as(descriptor, path, flags)
+        except OSError:
+            self.files.close(descriptor)
+            raise
         if self.files.status(path).is_directory:
             self.files.close(descriptor)
             return "directory"
