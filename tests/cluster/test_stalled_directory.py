@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,51 @@ def test_a_directory_that_stalls_stops_neither_the_session_nor_the_other_directo
         assert registration(cluster) == registered
         disk.repair()
         wait_until(lambda: not produce(broker, stalls), "records come in again", PATIENCE_SECONDS, broker.log_tail)
+        assert registration(cluster) == registered
+        assert broker.stop() == 0
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.timeout(240)
+def test_no_turn_of_the_loop_waits_for_a_directory_that_stalls_as_a_whole(tmp_path: Path) -> None:
+    """The first call that waits is the write of a record; and the directory is held only after the session's end."""
+    try:
+        disk = StalledDisk(tmp_path / "stalls")
+    except NotPermittedError as error:
+        pytest.skip(str(error))
+    cluster = BrokerCluster(tmp_path, 1, coordinator="embedded")
+    broker = cluster.brokers[1] = BrokerProcess(
+        tmp_path / "broker-1",
+        1,
+        cluster.coordinator.address,
+        overrides={
+            "log.dirs": f"{tmp_path / 'works'},{disk.directory}",
+            "zookeeper.session.timeout.ms": round(SESSION_SECONDS * 1000),
+            "barnabas.log.dir.patience.ms": round(3 * SESSION_SECONDS * 1000),
+        },
+        environment=disk.environment,
+    )
+    try:
+        cluster.start()
+        create_topic(broker.port, TOPIC, PARTITIONS, 1)
+        wait_until(lambda: len(leaders(broker.port, TOPIC)) == PARTITIONS, "all have leaders", PATIENCE_SECONDS)
+        works, stalls = partition_in(tmp_path / "works"), partition_in(disk.directory)
+        for partition in (works, stalls):
+            wait_until(lambda: not produce(broker, partition), "a record", PATIENCE_SECONDS)  # noqa: B023
+        registered = registration(cluster)
+        with ThreadPoolExecutor(3) as producers:
+            disk.fail()
+            waiting = [producers.submit(produce, broker, stalls) for _ in range(3)]
+            until = time.monotonic() + 1.2 * SESSION_SECONDS
+            while time.monotonic() < until:
+                assert produce(broker, works) is ErrorCode.NONE
+                assert metadata(broker.port).controller_id == 1
+                time.sleep(0.1)
+            assert not any(each.done() for each in waiting)
+            assert registration(cluster) == registered
+            disk.repair()
+            assert [each.result(PATIENCE_SECONDS) for each in waiting] == 3 * [ErrorCode.NONE]
         assert registration(cluster) == registered
         assert broker.stop() == 0
     finally:

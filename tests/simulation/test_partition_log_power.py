@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from barnabas.kernel.host import Host
-from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.producers.producer_state import ProducerState
 from barnabas.testing.simulated_host import Main
@@ -24,6 +24,11 @@ DIRECTORY = "/data/logs"
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=400, file_delete_delay_ms=500)
 STEPS = 45
 LARGE_BYTES = 17_000
+WRITES = pytest.mark.parametrize("writes", ["loop", "offload"])
+
+
+def settings_of(writes: str) -> LogSettings:
+    return LogSettings(directory_patience_ms=0, directory_writes=writes)
 
 
 @dataclass(slots=True)
@@ -51,9 +56,9 @@ async def write(broker: LogBroker, promised: Promised, choose: random.Random) ->
         kind = choose.random()
         if kind < 0.1:
             await log.flush()
-        elif kind < 0.2 and log.log_end_offset:
+        elif kind < 0.2 and log.append_end_offset:
             epoch += 1
-            end = choose.randrange(max(log.log_start_offset, log.log_end_offset - 6), log.log_end_offset + 1)
+            end = choose.randrange(max(log.log_start_offset, log.append_end_offset - 6), log.append_end_offset + 1)
             promised.former += [item for item in promised.batches.items() if item[0] >= end]
             promised.batches = {offset: data for offset, data in promised.batches.items() if offset < end}
             promised.written = promised.synced = min(promised.synced, end)
@@ -74,11 +79,11 @@ async def write(broker: LogBroker, promised: Promised, choose: random.Random) ->
                 sequence = sequences.get(producer_id, 0)
                 sequences[producer_id] = sequence + 1
                 fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
-            value = b"%d" % log.log_end_offset * choose.choice((1, 5))
+            value = b"%d" % log.append_end_offset * choose.choice((1, 5))
             if choose.random() < 0.15:
                 value *= LARGE_BYTES // len(value)
             data = records(value, timestamp_ms=broker.host.clock.time_ms(), **fields)
-            offset = log.log_end_offset
+            offset = log.append_end_offset
             try:
                 log.append_as_leader(memoryview(data), epoch)
             finally:
@@ -93,9 +98,9 @@ async def write(broker: LogBroker, promised: Promised, choose: random.Random) ->
     await broker.host.loop.create_future()
 
 
-def writer(promised: Promised, seed: int) -> Main:
+def writer(promised: Promised, seed: int, writes: str) -> Main:
     async def main(host: Host) -> None:
-        async with log_broker(host, DIRECTORY, config=CONFIG, is_clean=False) as broker:
+        async with log_broker(host, DIRECTORY, config=CONFIG, settings=settings_of(writes), is_clean=False) as broker:
             await write(broker, promised, random.Random(seed))
 
     return main
@@ -145,11 +150,11 @@ async def check(broker: LogBroker, log: PartitionLog, promised: Promised, least:
     return log.log_end_offset
 
 
-def recovered(promised: Promised, least: int) -> Main:
+def recovered(promised: Promised, least: int, writes: str) -> Main:
     """Loads, checks, appends a little, and crashes again without a sync."""
 
     async def main(host: Host) -> tuple[int, int]:
-        async with log_broker(host, DIRECTORY, config=CONFIG, is_clean=False) as broker:
+        async with log_broker(host, DIRECTORY, config=CONFIG, settings=settings_of(writes), is_clean=False) as broker:
             log = broker.log()
             cut = sum("cut off" in line or "dropped" in line for line in broker.lines)
             end = await check(broker, log, promised, least)
@@ -165,13 +170,13 @@ def recovered(promised: Promised, least: int) -> Main:
     return main
 
 
-def run_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, int, Promised]:
+def run_with_power_cut(seed: int, cut_at: int | None, writes: str) -> tuple[int, int, Promised]:
     """Disk operations, recoveries that have cut something off, and what was promised."""
     promised = Promised()
     with Simulation(seed) as simulation:
         machine = simulation.machine("broker")
         machine.disk.cut_power_at = cut_at
-        machine.start(writer(promised, seed))
+        machine.start(writer(promised, seed, writes))
         simulation.run_until(lambda: promised.is_done or not machine.powered)
         operations = machine.disk.operations
         if machine.powered:
@@ -179,43 +184,46 @@ def run_with_power_cut(seed: int, cut_at: int | None) -> tuple[int, int, Promise
         machine.disk.cut_power_at = None
         machine.power_restore()
         synced = promised.synced
-        _, cut = simulation.run_on(machine, recovered(promised, synced))
+        _, cut = simulation.run_on(machine, recovered(promised, synced, writes))
         # Everything that the first recovery left may go again, but for what was synced before.
         machine.power_fail()
         machine.power_restore()
-        _, again = simulation.run_on(machine, recovered(promised, synced))
+        _, again = simulation.run_on(machine, recovered(promised, synced, writes))
         return operations, cut + again, promised
 
 
+@WRITES
 @pytest.mark.parametrize("seed", simulation_seeds(12))
-def test_holds_a_prefix_with_everything_synced_whenever_the_power_fails(seed: int) -> None:
-    operations, _, _ = run_with_power_cut(seed, None)
+def test_holds_a_prefix_with_everything_synced_whenever_the_power_fails(seed: int, writes: str) -> None:
+    operations, _, _ = run_with_power_cut(seed, None, writes)
     assert operations > STEPS
     cuts = random.Random(seed).sample(range(1, operations + 1), 25)
-    torn = [run_with_power_cut(seed, cut_at)[1] for cut_at in cuts]
+    torn = [run_with_power_cut(seed, cut_at, writes)[1] for cut_at in cuts]
     assert any(torn), "no cut has torn anything: the test does not test"
 
 
+@WRITES
 @pytest.mark.parametrize("seed", simulation_seeds(20))
-def test_a_killed_process_loses_nothing_acknowledged(seed: int) -> None:
+def test_a_killed_process_loses_nothing_acknowledged(seed: int, writes: str) -> None:
     promised = Promised()
     with Simulation(seed) as simulation:
         machine = simulation.machine("broker")
-        machine.start(writer(promised, seed))
+        machine.start(writer(promised, seed, writes))
         wanted = 1 + seed % STEPS
         simulation.run_until(lambda: promised.is_done or promised.written >= wanted)
         machine.crash()
-        simulation.run_on(machine, recovered(promised, promised.written))
+        simulation.run_on(machine, recovered(promised, promised.written, writes))
 
 
+@WRITES
 @pytest.mark.parametrize("seed", simulation_seeds(10))
-def test_with_flush_messages_everything_acknowledged_survives_a_loss_of_power(seed: int) -> None:
+def test_with_flush_messages_everything_acknowledged_survives_a_loss_of_power(seed: int, writes: str) -> None:
     config = LogConfig(segment_bytes=2_000, flush_messages=1)
     acknowledged: dict[int, bytes] = {}
     is_done: list[bool] = []
 
     async def main(host: Host) -> None:
-        async with log_broker(host, DIRECTORY, config=config, is_clean=False) as broker:
+        async with log_broker(host, DIRECTORY, config=config, settings=settings_of(writes), is_clean=False) as broker:
             log = broker.log()
 
             def answer(offset: int, data: bytes, error: KafkaError | None) -> None:
@@ -232,7 +240,7 @@ def test_with_flush_messages_everything_acknowledged_survives_a_loss_of_power(se
             await host.loop.create_future()
 
     async def after(host: Host) -> None:
-        async with log_broker(host, DIRECTORY, config=config, is_clean=False) as broker:
+        async with log_broker(host, DIRECTORY, config=config, settings=settings_of(writes), is_clean=False) as broker:
             stored = b"".join(await broker.batches(broker.log()))
             assert stored.startswith(b"".join(acknowledged[offset] for offset in sorted(acknowledged)))
 

@@ -77,10 +77,12 @@ class ReplicatedInternalLog:
 
     def offsets(self, partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
         _, log = self._leader(partition, leader_epoch)
-        return log.log_start_offset, log.log_end_offset
+        return log.log_start_offset, log.append_end_offset
 
     async def read(self, partition: TopicPartition, leader_epoch: int, offset: int, bytes_max: int) -> Buffer:
         _, log = self._leader(partition, leader_epoch)
+        if log.has_unwritten and offset >= log.log_end_offset:
+            await log.wait_written()
         plan = log.read(offset, bytes_max, ReadIsolation.LOG_END, has_minimum=True).plan
         if plan is None:
             return b""

@@ -115,10 +115,18 @@ class FetchedPartition:
         found.leader_end, found.early_records, found.lag = self.leader_end, self.early_records, self.lag
         return found
 
-    def position(self) -> Position | None:
-        """Where to fetch from; None while nothing is to be fetched."""
+    @property
+    def is_withheld(self) -> bool:
+        """Whether it is to be fetched when what its log has is written, and not before."""
         log = self.partition.log
-        if self.phase is not FetchPhase.FETCHING or self.delayed_until is not None or log is None:
+        is_due = self.phase is FetchPhase.FETCHING and self.delayed_until is None
+        return is_due and log is not None and log.has_unwritten
+
+    def position(self) -> Position | None:
+        """Where to fetch from; None while nothing is to be fetched. What is fetched from there on says that all before
+        is in the log's files."""
+        log = self.partition.log
+        if self.phase is not FetchPhase.FETCHING or self.delayed_until is not None or log is None or log.has_unwritten:
             return None
         return Position(
             self.topic_id, self.leader_epoch, self.fetch_offset, self.last_fetched_epoch, log.log_start_offset
@@ -139,6 +147,7 @@ class FetcherPartitions:
         # A heap; the numbers keep partitions from being compared.
         self._delays: list[tuple[float, int, FetchedPartition]] = []
         self._delay_numbers = itertools.count()
+        self._withheld: list[FetchedPartition] = []
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -247,7 +256,7 @@ class FetcherPartitions:
         marked, self._changed = self._changed, {}
         for topic_partition in marked:
             fetched = self._partitions.get(topic_partition)
-            yield topic_partition, None if fetched is None else fetched.position()
+            yield topic_partition, None if fetched is None else self._position(fetched)
 
     def only_changed(self, topic_partition: TopicPartition) -> FetchedPartition | None:
         """The partition, if it is here and no other one is marked; the mark stays."""
@@ -261,7 +270,18 @@ class FetcherPartitions:
     def everything(self) -> Iterable[Wanted]:
         """All partitions; nothing is marked afterwards."""
         self._changed = {}
-        return [(topic_partition, fetched.position()) for topic_partition, fetched in self._partitions.items()]
+        return [(topic_partition, self._position(fetched)) for topic_partition, fetched in self._partitions.items()]
+
+    def take_withheld(self) -> list[FetchedPartition]:
+        """Those that were left out since the last call because their logs have something that is not written."""
+        withheld, self._withheld = self._withheld, []
+        return withheld
+
+    def _position(self, fetched: FetchedPartition) -> Position | None:
+        position = fetched.position()
+        if position is None and fetched.is_withheld:
+            self._withheld.append(fetched)
+        return position
 
     def _unsettle(self, fetched: FetchedPartition, event: FetchEvent) -> None:
         fetched.phase = FETCHING.advance(fetched.topic_partition, fetched.phase, event)

@@ -185,6 +185,8 @@ class LogCopier:
             return
         if future.topic_id is None and current.topic_id is not None:
             future.assign_topic_id(current.topic_id)
+        if future.has_unwritten:
+            await future.wait_written()
         if not move.is_compared:
             await manager.begin_copy(topic_partition)
             await self._compare(current, future)

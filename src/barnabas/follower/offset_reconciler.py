@@ -358,7 +358,7 @@ class OffsetReconciler:
 
     def _go_on(self, fetched: FetchedPartition, log: PartitionLog) -> None:
         epoch = log.latest_epoch
-        self._partitions.settled(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
+        self._partitions.settled(fetched, log.append_end_offset, NO_EPOCH if epoch is None else epoch)
 
     def _refused(self, fetched: FetchedPartition, error: ErrorCode, question: str) -> None:
         if error is ErrorCode.FENCED_LEADER_EPOCH:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
 _LOG_START_CHECK_SECONDS: Final = 5.0
+_WRITE_PATIENCE_MS: Final = 100
+"""So long the next request waits for what is written off the loop."""
 """How often all log start offsets are compared with what the leader was told: retention moves them behind our back."""
 _NO_LAG: Final = 0
 _QUOTA_CHECK_SECONDS: Final = 1.0
@@ -83,6 +85,7 @@ class ReplicaFetcher:
         self._awake = asyncio.Event()
         self._unwritten = 0
         """Appends of the last response that are not in their files yet."""
+        self._response_number = 0
         self._is_closed = False
         self._task = context.loop.create_task(self._run(), name=self.name)
 
@@ -246,6 +249,8 @@ class ReplicaFetcher:
         """Sends a request of what has changed, or ends the chain where there is none."""
         context, partitions, session = self._context, self._partitions, self._session
         composition = session.compose(partitions.changed(), partitions.everything)
+        for fetched in partitions.take_withheld():
+            self._ask_again_soon(fetched)
         if composition is None:
             self._interrupt(None)
             return
@@ -289,18 +294,30 @@ class ReplicaFetcher:
         # The next request says that we have the records; so it waits until their logs are written. One more is counted
         # until all were asked for, lest the first callback sends.
         self._unwritten = 1
+        number = self._response_number = self._response_number + 1
         write_queue = self._context.write_queue
         for fetched, log in appended:
             if write_queue.needs_wait(log):
+                if log.has_unwritten and self._unwritten == 1:
+                    self._context.timers.call_after(_WRITE_PATIENCE_MS, functools.partial(self._go_on_without, number))
                 self._unwritten += 1
-                write_queue.when_written(log, functools.partial(self._written, fetched))
-        self._written(None, None)
+                write_queue.when_written(log, functools.partial(self._written, fetched, number))
+        self._written(None, number, None)
 
-    def _written(self, fetched: FetchedPartition | None, error: KafkaError | None) -> None:
+    def _written(self, fetched: FetchedPartition | None, number: int, error: KafkaError | None) -> None:
         if fetched is not None and error is not None and self._partitions.holds(fetched):
             self._fail_partition(fetched, f"writing failed: {error}")
+        if number != self._response_number:
+            return  # the next request was sent without it
         self._unwritten -= 1
         if not self._unwritten:
+            self._send()
+
+    def _go_on_without(self, number: int) -> None:
+        """The files of some do not take what was appended, off the loop, for too long: the others are fetched on."""
+        if number == self._response_number and self._unwritten and not self._is_closed:
+            self._response_number += 1
+            self._unwritten = 0
             self._send()
 
     def _interrupt(self, error: Exception | None) -> None:
@@ -411,9 +428,9 @@ class ReplicaFetcher:
     ) -> bool:
         """Appends what came for a partition, and follows the leader's high watermark and log start; True where there
         were records."""
-        if fetched.fetch_offset != log.log_end_offset:
+        if fetched.fetch_offset != log.append_end_offset:
             raise RuntimeError(
-                f"offset mismatch: fetched from {fetched.fetch_offset}, and the log ends at {log.log_end_offset}"
+                f"offset mismatch: fetched from {fetched.fetch_offset}, and the log ends at {log.append_end_offset}"
             )
         records = data.records
         result = log.append_as_follower(records, fetched.leader_epoch) if records else None
@@ -423,7 +440,7 @@ class ReplicaFetcher:
         if data.log_start_offset > log.log_start_offset:
             log.increase_log_start_offset(data.log_start_offset, "leader offset increment")
             self._partitions.mark(fetched)
-        fetched.lag = max(_NO_LAG, data.high_watermark - log.log_end_offset)
+        fetched.lag = max(_NO_LAG, data.high_watermark - log.append_end_offset)
         if result is None:
             return False
         self.bytes_fetched.count += result.size_bytes
@@ -433,7 +450,7 @@ class ReplicaFetcher:
             quota.record(result.size_bytes)
             self._partitions.go_last(fetched)
         epoch = log.latest_epoch
-        self._partitions.advanced(fetched, log.log_end_offset, NO_EPOCH if epoch is None else epoch)
+        self._partitions.advanced(fetched, log.append_end_offset, NO_EPOCH if epoch is None else epoch)
         return True
 
     def _begin_before_start(
@@ -445,7 +462,7 @@ class ReplicaFetcher:
     ) -> None:
         """The leader's log starts within a batch, so that the batch begins before our empty log does: it begins there
         instead, once, with these records."""
-        if log is None or log.log_end_offset != log.log_start_offset or data.records is None:
+        if log is None or log.append_end_offset != log.log_start_offset or data.records is None:
             self._context.logger.error("Fetching partition %s failed: %s", fetched.topic_partition, error)
             self._fail_partition(fetched, str(error))
             return

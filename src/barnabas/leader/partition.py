@@ -277,7 +277,7 @@ class Partition:
         self.removing_replicas = tuple(state.removing_replicas)
 
     def _begin_epoch(self, log: PartitionLog, leader_epoch: int, *, is_new_leader: bool) -> None:
-        start_offset = log.log_end_offset
+        start_offset = log.append_end_offset
         self._context.state_changes.info(
             "Leader %s starts at leader epoch %d from offset %d with partition epoch %d, high watermark %d, ISR %s, "
             "adding replicas %s and removing replicas %s. Previous leader %d and previous leader epoch was %d",
@@ -373,6 +373,13 @@ class Partition:
             self._context.wake_ups.add(self)
         else:
             self._context.wake_ups.add_grown(self)
+
+    def log_written(self) -> None:
+        """What was appended some time ago is in the log from now on, for all but those who append."""
+        if self.is_leader:
+            self._has_grown()
+        else:
+            self._context.wake_ups.add(self)
 
     def _log_to_append_to(self, required_acks: int) -> PartitionLog:
         log = self._appendable_log(required_acks)

@@ -129,6 +129,7 @@ class ReplicaManager:
             self._partitions, self.offline_partitions, self._partition_context(logs), self._metrics
         )
         self._moves = self._log_moves(timers, logs)
+        log_manager.write_queue.on_written = self._log_written
         self._roles = RoleChanges(
             broker_id,
             self._hosted,
@@ -372,6 +373,11 @@ class ReplicaManager:
                 ErrorCode.STALE_CONTROLLER_EPOCH,
                 f"controller {request.controller_id} speaks in epoch {request.controller_epoch}, which is over",
             )
+
+    def _log_written(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and partition.log is not None:
+            partition.log_written()
 
     def log_directory_failed(self, directory: LogDirectory) -> None:
         """Stops serving the replicas of a directory, for the log manager."""

@@ -200,7 +200,7 @@ class RoleChanges:
                     partition,
                     partition.topic_id,
                     partition.leader_epoch,
-                    log.high_watermark if epoch is None else log.log_end_offset,
+                    log.high_watermark if epoch is None else log.append_end_offset,
                     NO_EPOCH if epoch is None else epoch,
                     FetchPhase.FETCHING if is_known else FetchPhase.TRUNCATING,
                 )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas.config.broker_config import BrokerConfig, read_broker_config
 from barnabas.config.keys import Between, ConfigKey, ConfigType, Importance
 from barnabas.config.settings import own_setting, setting
-from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
+from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE, DIRECTORY_WRITES
 from barnabas.server.zookeeper_access import LOGIN_CONFIG
 from barnabas.tiered.settings import TIERED_KEYS
 
@@ -125,6 +125,7 @@ OWN_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     TRACES_ENDPOINT,
     TRACES_REQUESTS,
     DIRECTORY_PATIENCE,
+    DIRECTORY_WRITES,
     LOGIN_CONFIG,
     *TIERED_KEYS,
 )

@@ -35,6 +35,7 @@ log.segment.bytes=16384
 controlled.shutdown.enable=true
 auto.leader.rebalance.enable=false
 barnabas.log.dir.patience.ms=0
+barnabas.log.dir.writes=loop
 """
 """What the configs of all simulated brokers have."""
 

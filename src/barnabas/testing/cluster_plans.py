@@ -126,7 +126,7 @@ HANGING: Final = Plan(
     },
     lasting_seconds=(0.5, 6.0),
     faults_seconds=30.0,
-    properties={"barnabas.log.dir.patience.ms": "400"},
+    properties={"barnabas.log.dir.patience.ms": "400", "barnabas.log.dir.writes": "offload"},
 )
 """A log directory of a broker hangs, is held, and comes back (0025), while leaders fall: what was refused is in no log,
 nothing may be lost, and a directory that answers takes records again.

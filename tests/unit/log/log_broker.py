@@ -136,7 +136,8 @@ async def log_broker(
 ) -> AsyncIterator[LogBroker]:
     """A started manager; stopped in order at the end, or abandoned where `is_clean` is False."""
     broker = LogBroker(
-        host, directories, settings or LogSettings(directory_patience_ms=0), config or LogConfig(), Lines()
+        *(host, directories, settings or LogSettings(directory_patience_ms=0, directory_writes="loop")),
+        *(config or LogConfig(), Lines()),
     )
     await broker.start()
     try:

@@ -11,11 +11,13 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from barnabas.kernel.host import Files, Host, HostClosedError, OffloadFullError, OffloadKind
 from barnabas.kernel.timers import Timer, Timers
 
 _RETRY_MS = 1000
+_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,17 @@ class Deletions:
     `kafka-delete-logs`.
     """
 
-    def __init__(self, host: Host, timers: Timers, logger: logging.Logger) -> None:
+    def __init__(
+        self,
+        host: Host,
+        timers: Timers,
+        logger: logging.Logger,
+        under_way: Callable[[str], asyncio.Future[None] | None],
+    ) -> None:
+        """`under_way` is `changes_under_way` of the broker's log directories."""
         self._host = host
+        self._under_way = under_way
+        self._deleting: dict[str, asyncio.Task[None]] = {}
         self._timers = timers
         self._logger = logger
         self._waiting: dict[int, _DoomedFiles] = {}
@@ -68,20 +79,43 @@ class Deletions:
         self._directories.append(_DoomedDirectory(path, self._host.loop.time() + delay_ms / 1000, on_error))
 
     async def delete_due_directories(self) -> None:
-        """Removes the directories whose time has come."""
+        """Removes the directories whose time has come, those of each log directory one after another; of one that hangs
+        they keep those of others from nothing, and are waited for no longer than a while."""
         now = self._host.loop.time()
         due = [doomed for doomed in self._directories if doomed.due <= now]
         self._directories = [doomed for doomed in self._directories if doomed.due > now]
+        lanes: dict[str, list[_DoomedDirectory]] = {}
+        started: list[asyncio.Task[None]] = []
+        for doomed in due:
+            lanes.setdefault(os.path.dirname(doomed.path), []).append(doomed)
+        for lane, each in lanes.items():
+            if lane in self._deleting:
+                self._directories += each
+                continue
+            task = self._deleting[lane] = self._host.loop.create_task(self._delete_directories(lane, each))
+            task.add_done_callback(partial(self._lane_ended, lane))
+            started.append(task)
+        if started:
+            await asyncio.wait(started, timeout=_PATIENCE_SECONDS)
+
+    def _lane_ended(self, lane: str, _: asyncio.Task[None]) -> None:
+        del self._deleting[lane]
+
+    async def _delete_directories(self, lane: str, due: Sequence[_DoomedDirectory]) -> None:
+        """Those of one log directory, one after another."""
         for doomed in due:
             try:
-                await self._host.offload(
-                    *(OffloadKind.DISK, remove, self._host.files, (), (doomed.path,)), lane=os.path.dirname(doomed.path)
-                )
+                under_way = self._under_way(lane)
+                if under_way is not None:
+                    await under_way
+                await self._host.offload(OffloadKind.DISK, remove, self._host.files, (), (doomed.path,), lane=lane)
             except OSError as error:
                 self._logger.warning("Could not delete %s: %s", doomed.path, error)
                 doomed.on_error(error)
             except OffloadFullError:
                 self._directories.append(doomed)
+            except HostClosedError:
+                return
             else:
                 self._logger.info("Deleted log %s", doomed.path)
 
@@ -99,7 +133,17 @@ class Deletions:
         doomed = self._waiting[number] = _DoomedFiles(paths)
 
         def begin() -> None:
-            self._waiting.pop(number, None)
+            under_way = self._under_way(os.path.dirname(os.path.dirname(doomed.paths[0])))
+            if under_way is not None:
+                under_way.add_done_callback(delete)
+            else:
+                delete()
+
+        def delete(ended: asyncio.Future[None] | None = None) -> None:
+            if ended is not None and (ended.cancelled() or ended.exception() is not None):
+                return  # the directory has failed
+            if self._waiting.pop(number, None) is None:
+                return  # closed meanwhile
             paths = doomed.paths
             try:
                 lane = os.path.dirname(os.path.dirname(paths[0]))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.kernel.ids import Uuid
@@ -18,6 +20,7 @@ from barnabas.log.directories.names import (
     RECOVERY_POINT_CHECKPOINT,
 )
 from barnabas.log.directories.offload_with_retry import offload_with_retry
+from barnabas.log.directories.queued_files import QueuedFiles
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
@@ -32,8 +35,10 @@ class LogDirectory:
         path: str,
         logger: logging.Logger,
         on_failure: Callable[[LogDirectory], object],
+        is_queued: bool = False,
     ) -> None:
-        """`on_failure` is called once, when the directory has gone offline."""
+        """`on_failure` is called once, when the directory has gone offline. With `is_queued` nothing that its logs
+        change is changed on the loop."""
         self.path = path
         self.uuid: Uuid | None = None
         """Its id in `meta.properties`, set by who reads that."""
@@ -41,6 +46,8 @@ class LogDirectory:
         """What took it offline."""
         self.is_held = False
         """It does not answer, and nothing is to be written to it on the loop until it does; see `directory_watch`."""
+        self.is_full = False
+        """So much waits to be written that nothing is to be added."""
         self.has_appends = False
         """Something was appended to a log here since it was last asked whether it answers."""
         self.was_clean = False
@@ -49,6 +56,12 @@ class LogDirectory:
         self._host = host
         self._timers = timers
         self._files: Files = host.files
+        self.queue = QueuedFiles(host, path, self.fail, self._fills) if is_queued else None
+        """What changes its files in order, off the loop; None where that is done on the loop."""
+        self.loop_files: Files = host.files if self.queue is None else self.queue
+        """For whatever is done on the loop with the files of its logs."""
+        self.on_full: Callable[[LogDirectory], object] = lambda _directory: None
+        """Called when it is full, and when it is not any more."""
         self._logger = logger
         self._on_failure = on_failure
         self._lock: int | None = None
@@ -69,7 +82,15 @@ class LogDirectory:
         self._logger.error(
             "Log directory %s has failed and is offline until the broker is started again: %s", self.path, error
         )
+        if self.queue is not None:
+            self.queue.give_up(error if isinstance(error, OSError) else OSError(errno.EIO, str(error), self.path))
         self._on_failure(self)
+
+    def _fills(self, is_full: bool) -> None:
+        self.is_full = is_full
+        if is_full:
+            self._logger.warning("Log directory %s is slower than what is to be written to it", self.path)
+        self.on_full(self)
 
     def open(self) -> None:
         """Makes the directory where it is missing and keeps other brokers out.
@@ -172,3 +193,10 @@ class LogDirectory:
             )
         except OSError as error:
             self.fail(error)
+
+
+def changes_under_way(directories: Iterable[LogDirectory], path: str) -> asyncio.Future[None] | None:
+    """What is done when all that was changed on the loop so far in the directory of that path is in the files, or has
+    the OSError that keeps it from that; None where it is already."""
+    queue = next((each.queue for each in directories if each.path == path), None)
+    return None if queue is None or queue.is_idle else queue.when_done()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -24,7 +25,7 @@ from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
 from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directories.deletions import Deletions
-from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.directories.log_directory import LogDirectory, changes_under_way
 from barnabas.log.directories.names import DirectoryKind, marked_directory_name, partition_directory_name
 from barnabas.log.manager.log_metrics import LogMetrics
 from barnabas.log.manager.log_replacement import complete_replacement, is_replaceable, prepare_replacement
@@ -35,6 +36,7 @@ from barnabas.log.partition.loaded_log import create_log
 from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.queued_log import make_log
 from barnabas.log.partition.write_queue import WriteQueue
 from barnabas.log.segments.reading import LogReader
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -79,7 +81,11 @@ class LogManager:
         self._host = host
         self._logger: logging.Logger = logs.logger("kafka.log.LogManager")
         self._metrics = LogMetrics(metrics)
-        self._deletions = Deletions(host, timers, self._logger)
+        is_queued = settings.queues_writes(len(directories))
+        self.directories: tuple[LogDirectory, ...] = tuple(
+            LogDirectory(host, timers, path, self._logger, self._directory_failed, is_queued) for path in directories
+        )
+        self._deletions = Deletions(host, timers, self._logger, functools.partial(changes_under_way, self.directories))
         self._services = LogServices(
             host=host,
             timers=timers,
@@ -89,9 +95,6 @@ class LogManager:
             logger=logs.logger("kafka.log.UnifiedLog"),
             checkpoint_recovery_points=self.write_recovery_points,
             flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
-        )
-        self.directories: tuple[LogDirectory, ...] = tuple(
-            LogDirectory(host, timers, path, self._logger, self._directory_failed) for path in directories
         )
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._future_logs: dict[TopicPartition, PartitionLog] = {}
@@ -225,13 +228,13 @@ class LogManager:
         """None where the directory fails."""
         try:
             loaded = create_log(
-                *(self._host.files, f"{directory.path}/{name}", topic_id, config, self.settings),
+                *(directory.loop_files, f"{directory.path}/{name}", topic_id, config, self.settings),
                 self._host.clock.time_ms(),
             )
         except OSError as error:
             directory.fail(error)
             return None
-        return PartitionLog(self._services, directory, partition, config, loaded)
+        return make_log(self._services, directory, partition, config, loaded)
 
     def _next_directory(self) -> LogDirectory:
         """The one with the fewest logs, as Kafka chooses, of those that answer."""

@@ -52,6 +52,8 @@ class LogTasks:
         self._scheduled: list[ScheduledTask] = []
         self._retaining: dict[LogDirectory, asyncio.Task[int]] = {}
         self.cleaner = LogCleaner(manager, host, logger)
+        for directory in manager.directories:
+            directory.on_full = self.directory_held
 
     def schedule(self) -> None:
         """Starts all of them."""
@@ -89,7 +91,12 @@ class LogTasks:
         if settings.directory_patience_ms:
             for directory in manager.directories:
                 watch = DirectoryWatch(
-                    self._host, self._timers, directory, settings.directory_patience_ms, self._held, self._logger
+                    self._host,
+                    self._timers,
+                    directory,
+                    settings.directory_patience_ms,
+                    self.directory_held,
+                    self._logger,
                 )
                 self._watches.append(watch)
                 watch.start()
@@ -105,8 +112,8 @@ class LogTasks:
             watch.close()
         self.cleaner.cancel()
 
-    def _held(self, directory: LogDirectory) -> None:
-        """The directory is held, or is not any more. Its retention waits for the next run, and nobody for it."""
+    def directory_held(self, directory: LogDirectory) -> None:
+        """A directory is held or full, or is not any more. Its retention waits for the next run, and nobody for it."""
         if directory.is_held and directory in self._retaining:
             self._retaining[directory].cancel()
         for log in (*self._manager.logs.values(), *self._manager.future_logs.values()):
@@ -137,10 +144,14 @@ class LogTasks:
         """Retention of one directory's logs: what is to go is synced, the recovery points are in their checkpoint (one
         write for all), and then it goes; see `retention`. Returns how many segments went."""
         points: dict[PartitionLog, tuple[int, int]] = {}
+
+        def modified_ms(segment: Segment) -> int:
+            return directory.loop_files.status(segment.path).modified_ms
+
         for log in logs:
             if self._is_retained(log):
                 try:
-                    end_offset = doomed_end_offset(log, self._host.clock.time_ms(), self._modified_ms)
+                    end_offset = doomed_end_offset(log, self._host.clock.time_ms(), modified_ms)
                     if end_offset >= 0:
                         await log.flush_complete(end_offset)
                         points[log] = (0, 0)
@@ -156,7 +167,7 @@ class LogTasks:
             # A truncation may have written a lower one.
             if self._is_retained(log) and log.truncations == truncations:
                 try:
-                    deleted += delete_old_segments(log, self._host.clock.time_ms(), self._modified_ms, checkpointed)
+                    deleted += delete_old_segments(log, self._host.clock.time_ms(), modified_ms, checkpointed)
                 except KafkaError as error:
                     self._logger.warning("Retention of %r failed: %s", log, error)
             await yield_to_loop()
@@ -187,6 +198,3 @@ class LogTasks:
         for log in list(self._manager.logs.values()):
             log.producers.remove_expired(self._host.clock.time_ms())
             await yield_to_loop()
-
-    def _modified_ms(self, segment: Segment) -> int:
-        return self._host.files.status(segment.path).modified_ms

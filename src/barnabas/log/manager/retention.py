@@ -93,7 +93,7 @@ def _rules(
 
 def _end_offset(log: PartitionLog, segment: Segment) -> int:
     following = log.segments.after(segment)
-    return log.log_end_offset if following is None else following.base_offset
+    return log.append_end_offset if following is None else following.base_offset
 
 
 def _is_before_start(log: PartitionLog, segment: Segment) -> bool:

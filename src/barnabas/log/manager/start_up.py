@@ -19,6 +19,7 @@ from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import is_tiered
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.queued_log import make_log
 from barnabas.wire.topics import TopicPartition
 
 
@@ -244,4 +245,4 @@ class LogStartUp:
         loaded = await self._host.offload(
             *(OffloadKind.DISK, load_log, self._host.files, request, self._logger, progress), lane=directory.path
         )
-        return PartitionLog(self._services, directory, request.partition, request.config, loaded)
+        return make_log(self._services, directory, request.partition, request.config, loaded)

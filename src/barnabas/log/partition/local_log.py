@@ -30,13 +30,14 @@ from barnabas.log.segments.segment import Segment
 class LocalLog:
     """The files of one log."""
 
-    __slots__ = ("_files", "_flusher", "_is_new", "_services", "_snapshots", "_state", "_work")
+    __slots__ = ("_files", "_flusher", "_is_new", "_loop_files", "_services", "_snapshots", "_state", "_work")
 
     def __init__(
         self, services: LogServices, state: LogState, work: BackgroundWork, flusher: LogFlusher, loaded: LoadedLog
     ) -> None:
         self._services = services
-        self._files = services.host.files
+        self._files = services.host.files  # off the loop
+        self._loop_files = state.log_directory.loop_files
         self._state = state
         self._work = work
         self._flusher = flusher
@@ -86,7 +87,7 @@ class LocalLog:
         jitter_max_ms = min(state.config.segment_jitter_ms, state.config.segment_ms)
         jitter_ms = host.random.randrange(jitter_max_ms) if jitter_max_ms > 0 else 0
         segment = Segment(
-            self._files,
+            self._loop_files,
             state.directory,
             base_offset,
             state.segment_config,
@@ -205,7 +206,7 @@ class LocalLog:
     def move(self, directory: str) -> None:
         """Renames the directory, and knows everything in it by the new name. Raises OSError."""
         before = self._state.directory
-        self._files.rename(before, directory)
+        self._loop_files.rename(before, directory)
         self._state.directory = directory
         for segment in self._state.segments:
             segment.move(directory)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from barnabas.config.settings import own_setting, setting, topic_setting
-from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
+from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE, DIRECTORY_WRITES
 from barnabas.log.segments.segment import SegmentConfig
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.record_validation import AppendRules
@@ -136,3 +136,8 @@ class LogSettings:
     transaction_timeout_max_ms: int = setting("transaction.max.timeout.ms", int)
     remote_storage_system_enable: bool = setting("remote.log.storage.system.enable", bool)
     directory_patience_ms: int = own_setting(DIRECTORY_PATIENCE)
+    directory_writes: str = own_setting(DIRECTORY_WRITES)
+
+    def queues_writes(self, directories: int) -> bool:
+        """Whether the files of partitions are written off the loop, on a broker with so many log directories."""
+        return self.directory_writes == "offload" or (self.directory_writes == "auto" and directories > 1)

@@ -119,7 +119,7 @@ class LogFlusher:
             not self._metadata_is_written or state.log_end_offset - state.recovery_point >= state.config.flush_messages
         )
 
-    def start_sync(self) -> asyncio.Task[KafkaError | None]:
+    def start_sync(self) -> asyncio.Future[KafkaError | None]:
         """For the write queue: begins what `must_sync` asks for."""
         return self._work.start(self._sync())
 

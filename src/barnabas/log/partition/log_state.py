@@ -178,6 +178,12 @@ class LogState:
         stable = self.high_watermark if unstable is None else min(unstable, self.high_watermark)
         self.last_stable_offset = max(stable, self.log_start_offset)
 
+    def end_went_back(self, end_offset: int) -> None:
+        """The log was cut off there, or begun anew. For those who know of an end that is not written."""
+
+    def all_written(self) -> None:
+        """Nothing waits to be written, after a truncation. As above."""
+
     # What is refused.
 
     def settle_refusal(self) -> None:
@@ -191,7 +197,7 @@ class LogState:
             return
         if self.is_truncating:
             self.refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        elif self.log_directory.is_held:
+        elif self.log_directory.is_held or self.log_directory.is_full:
             self.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
         else:
             self.refusal = None

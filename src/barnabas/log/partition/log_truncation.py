@@ -169,6 +169,7 @@ class LogTruncation:
         state.epochs_changed |= state.leader_epochs.truncate_from_end(end_offset)
         state.high_watermark = high_watermark
         state.last_stable_offset = max(min(state.last_stable_offset, high_watermark), state.log_start_offset)
+        state.end_went_back(end_offset)
         state.is_truncating = True
         state.settle_refusal()
         self._flusher.written.finish(state.refused())
@@ -207,6 +208,7 @@ class LogTruncation:
             return
         producers.end_offset = end_offset
         state.producers = producers
+        state.all_written()
         state.is_truncating = False
         state.settle_refusal()
         state.committed_more()

@@ -40,7 +40,12 @@ from barnabas.wire.topics import TopicPartition
 
 
 class PartitionLog:
-    """One log. `LogManager` makes it."""
+    """One log. `make_log` of `queued_log` makes it."""
+
+    _state_type: type[LogState] = LogState
+    _flusher_type: type[LogFlusher] = LogFlusher
+    has_unwritten = False
+    """Whether something was appended that is not in the files, and that nobody sees yet (`queued_log`)."""
 
     def __init__(
         self,
@@ -51,9 +56,9 @@ class PartitionLog:
         loaded: LoadedLog,
     ) -> None:
         has_remote_storage = services.settings.remote_storage_system_enable
-        state = LogState(log_directory, partition, config, loaded, has_remote_storage=has_remote_storage)
+        state = self._state_type(log_directory, partition, config, loaded, has_remote_storage=has_remote_storage)
         work = BackgroundWork(services, state)
-        flusher = LogFlusher(services, state, work, loaded)
+        flusher = self._flusher_type(services, state, work, loaded)
         local_log = LocalLog(services, state, work, flusher, loaded)
         leader = LeaderAppender(services, state, local_log, flusher)
         follower = FollowerAppender(services, state, local_log, flusher)
@@ -143,6 +148,12 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
+        """Where it ends for all but those who append."""
+        return self._state.log_end_offset
+
+    @property
+    def append_end_offset(self) -> int:
+        """Where the next record goes."""
         return self._state.log_end_offset
 
     @property
@@ -226,7 +237,7 @@ class PartitionLog:
         if state.is_closed or not state.local_start_offset <= offset <= state.log_end_offset:
             self._check_readable(offset)
         try:
-            return plan_log_read(state, offset, bytes_max, isolation, has_minimum)
+            return plan_log_read(state, state.log_end_offset, offset, bytes_max, isolation, has_minimum)
         except OSError as error:
             raise state.storage_failed(error) from error
         except (RecordsError, CorruptIndexError) as error:
@@ -236,7 +247,7 @@ class PartitionLog:
         """How many bytes a read from `offset` could give now; raises as `read`."""
         self._check_readable(offset)
         try:
-            return available_bytes(self._state, offset, isolation)
+            return available_bytes(self._state, self.log_end_offset, offset, isolation)
         except OSError as error:
             raise self._state.storage_failed(error) from error
         except (RecordsError, CorruptIndexError) as error:
@@ -497,6 +508,9 @@ class PartitionLog:
         await self._flusher.prepare()
         await self.flush()
         await self._work.finish()
+
+    async def wait_written(self) -> None:
+        """Returns when the log has nothing unwritten. Raises KafkaError when the disk fails."""
 
     def write_pending(self) -> None:
         """Brings everything that was appended to the file. Raises KafkaError when the disk fails."""

@@ -62,9 +62,11 @@ def visible_end(log: LogOffsets, isolation: ReadIsolation) -> int:
     return log.high_watermark if isolation is _HIGH_WATERMARK else log.last_stable_offset
 
 
-def plan_log_read(log: LogState, offset: int, bytes_max: int, isolation: ReadIsolation, has_minimum: bool) -> LogRead:
-    """`PartitionLog.read`, whose checks have been made."""
-    end_offset = visible_end(log, isolation)
+def plan_log_read(
+    log: LogState, log_end_offset: int, offset: int, bytes_max: int, isolation: ReadIsolation, has_minimum: bool
+) -> LogRead:
+    """`PartitionLog.read`, whose checks have been made, of a log that ends at `log_end_offset` for whoever reads."""
+    end_offset = log_end_offset if isolation is _LOG_END else visible_end(log, isolation)
     plan = None
     aborted: list[AbortedTransaction] | None = None
     if offset < end_offset:
@@ -73,12 +75,12 @@ def plan_log_read(log: LogState, offset: int, bytes_max: int, isolation: ReadIso
             aborted = [] if plan is None else _aborted(log, offset, plan, segment)
     elif isolation is ReadIsolation.COMMITTED:
         aborted = []
-    return LogRead(plan, log.high_watermark, log.last_stable_offset, log.log_start_offset, log.log_end_offset, aborted)
+    return LogRead(plan, log.high_watermark, log.last_stable_offset, log.log_start_offset, log_end_offset, aborted)
 
 
-def available_bytes(log: LogState, offset: int, isolation: ReadIsolation) -> int:
-    """The bytes between `offset` and what the reader may see, over all segments."""
-    end_offset = visible_end(log, isolation)
+def available_bytes(log: LogState, log_end_offset: int, offset: int, isolation: ReadIsolation) -> int:
+    """The bytes between `offset` and what the reader may see, over all segments; `log_end_offset` as above."""
+    end_offset = log_end_offset if isolation is _LOG_END else visible_end(log, isolation)
     if offset >= end_offset:
         return 0
     first = log.segments.floor(offset)

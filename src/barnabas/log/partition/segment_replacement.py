@@ -49,7 +49,9 @@ class SegmentReplacement:
             ended.set_result(None)
 
     async def _put_in_place(self, cleaned: Segment, replaced: list[Segment], truncations: int) -> bool:
-        state, files = self._state, self._services.host.files
+        state = self._state
+        files = state.log_directory.loop_files
+        cleaned.use_files(files)
         rename_files(files, cleaned, CLEANED_SUFFIX, SWAP_SUFFIX)
         await self._sync_names()
         if not self._may_replace(replaced, truncations):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Files, Host, OffloadKind
 from barnabas.log.partition.log_state import LogState
@@ -19,6 +19,8 @@ from barnabas.log.segments.segment import Segment
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.sentinels import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 
+_LARGEST: Final = -3
+
 
 class ListedOffset(NamedTuple):
     """The answer of ListOffsets; -1 where there is no timestamp, offset or epoch."""
@@ -26,6 +28,11 @@ class ListedOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int
+
+
+def is_searched(timestamp_ms: int) -> bool:
+    """Whether files are read for the answer."""
+    return timestamp_ms >= 0 or timestamp_ms == _LARGEST
 
 
 async def list_offset(log: LogState, host: Host, timestamp_ms: int) -> ListedOffset | None:
@@ -43,7 +50,7 @@ async def list_offset(log: LogState, host: Host, timestamp_ms: int) -> ListedOff
         case -4:
             local_start = log.local_start_offset
             return ListedOffset(NO_TIMESTAMP, local_start, log.leader_epochs.epoch_for_offset(local_start))
-        case -3:
+        case _ if timestamp_ms == _LARGEST:
             return await _largest(log, host)
         case -5:
             last = log.remote_end_offset - 1 if log.is_tiered and log.remote_end_offset else NO_OFFSET

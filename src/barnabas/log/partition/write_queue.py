@@ -15,6 +15,7 @@ from typing import Protocol
 
 from barnabas.kernel.tick import Tick
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.topics import TopicPartition
 
 WrittenCallback = Callable[[KafkaError | None], object]
 
@@ -91,6 +92,9 @@ class WriteQueue:
         self._tick = tick
         self._logs: list[QueuedLog] = []
         self._run_method = self._run
+        self.on_written: Callable[[TopicPartition], object] = lambda _partition: None
+        """Called when a log ends later, for all but those who append, in another turn than that of the append: one of a
+        directory with a queue. Before those who wait for it."""
 
     def add(self, log: QueuedLog) -> None:
         """The log is looked at before the next send. For logs, once per tick."""

@@ -37,6 +37,10 @@ class IndexFile:
         self._written_count = 0
         self._unwritten = bytearray()
 
+    def use_files(self, files: Files) -> None:
+        """Has it go on with these, of which its descriptor is, too."""
+        self._files = files
+
     def create(self) -> None:
         """Begins anew, empty. The file is made, or emptied, when it is first written or synced: a partition without
         records, of which there may be thousands, costs no file for its indexes.

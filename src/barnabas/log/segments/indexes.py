@@ -158,6 +158,10 @@ class TransactionIndex:
         self._written_count = 0
         self._descriptor: int | None = None
 
+    def use_files(self, files: Files) -> None:
+        """Has it go on with these, of which its descriptor is, too."""
+        self._files = files
+
     def load(self) -> None:
         """Reads the file where there is one. Raises CorruptIndexError."""
         self._entries = []

@@ -156,6 +156,12 @@ class Segment:
 
     # Beginning and ending.
 
+    def use_files(self, files: Files) -> None:
+        """Has it go on with these, of which its descriptors are, too."""
+        self._files = files
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            index.use_files(files)
+
     def create(self) -> None:
         """Makes the files, empty. They are durable after a sync."""
         self._descriptor = self._files.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
