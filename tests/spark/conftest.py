@@ -35,6 +35,7 @@ LONGEST = (
     "test_pipelines",
     "test_examples",
     "test_pipeline_exactly_once",
+    "test_pipeline_senders",
     "test_pipeline_table_command",
     "test_pipeline_registry",
 )
@@ -60,6 +61,7 @@ SHARING = {
         "test_pipeline_checks",
         "test_pipeline_dev",
         "test_pipeline_sql",
+        "test_staged_shares",
         "test_stored_segments",
     ),
 }

@@ -325,6 +325,8 @@ class TopicSink:
     """How keys are written; None for a JSON object."""
     options: tuple[Option, ...] = ()
     """How it is written (`topic_options`)."""
+    senders: int = 1
+    """How many send a batch side by side, where it is written exactly once (0057)."""
     is_key: ClassVar[bool] = False
 
     @property

@@ -281,6 +281,11 @@ def _sink() -> Schema:
         "from": _text("The step, or source, whose rows are written."),
         "key": _columns("Columns by which the newest row is the result; of a topic the record's key."),
         "delivery": _choice("How often a row may be in the topic.", Delivery),
+        "senders": _number(
+            "Of a topic that is written exactly once: how many send a large batch side by side; 1 if left out.",
+            1,
+            sink_reading.SENDERS_MAX,
+        ),
         "options": _options("Of a topic: settings of the producer that writes it.", topic_options.SINK_OPTIONS),
         "delete": _text(
             "A BOOLEAN column: rows for which it is true remove the row of their key; of a topic they are tombstones."
@@ -304,7 +309,7 @@ def _sink() -> Schema:
     }
     sink = _block("One place that rows are written to.", sink_reading.SINK_KEYS, keys, ("from",))
     lake = sink_reading.LAKE_KEYS
-    of_topics = (*sink_reading.FORMAT_KEYS, topic_options.KEY)
+    of_topics = (*sink_reading.FORMAT_KEYS, topic_options.KEY, sink_reading.SENDERS)
     of_console = sink_reading.CONSOLE_KEYS
     base = (*sink_reading.JDBC_KEYS, *of_topics, *of_console)
     forbidden = {

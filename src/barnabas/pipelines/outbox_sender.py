@@ -1,4 +1,4 @@
-"""Sends staged batches in transactions: our own client, on a thread and a loop of its own, for all queries of a run.
+"""Sends staged batches in transactions, by our own client: what one transactional id sends, and its offset.
 
 Whatever goes wrong, the transaction is aborted, and the group's offset is read again before anything else is sent: only
 it says whether the last batch was committed. What passes (brokers that come and go) is tried again for a while.
@@ -7,15 +7,11 @@ it says whether the last batch was committed. What passes (brokers that come and
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
 import itertools
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from barnabas.client.client import Client
 from barnabas.client.errors import (
     ClientClosedError,
     ClientError,
@@ -29,13 +25,11 @@ from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.retrying import is_retriable
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.kernel.host import OffloadKind
-from barnabas.kernel.real_host import RealHost, run
 from barnabas.kernel.spoken import spoken_ms
 from barnabas.link.errors import InFlightLimitError, UnsupportedVersionError
-from barnabas.pipelines.cluster_access import client_settings
-from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, RunStopped, TopicSink
-from barnabas.pipelines.outbox import Sent
-from barnabas.pipelines.outbox_options import batch_bytes, client_options, producer_settings, request_bytes_max
+from barnabas.pipelines.definition import Pipeline, PipelineError, PipelineUnreachableError, TopicSink
+from barnabas.pipelines.outbox_offsets import Sent, name_of_sender
+from barnabas.pipelines.outbox_options import batch_bytes, producer_settings, request_bytes_max
 from barnabas.pipelines.sources import ROW_BYTES_MAX
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError, StagedRecords
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -43,6 +37,7 @@ from barnabas.wire.record_columns import RecordShape, ValueColumn
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.client.client import Client
     from barnabas.client.connections import Lane
 
 Result = TypeVar("Result")
@@ -57,13 +52,9 @@ _RECORD_BYTES_MAX: Final = ROW_BYTES_MAX - 1_024
 _OWN_PART: Final = 0.9
 """Of a transaction's time, after which we abort it, before its coordinator does."""
 _ATTEMPTS_SECONDS: Final = 120.0
-_ANSWER_MS_MAX: Final = 30_000
-_REQUEST_MS_MAX: Final = 6_000
-_REFRESH_SECONDS: Final = 3_600.0
-"""Offsets of a group without members expire, a week after their commit if nobody has changed that."""
+ANSWER_MS_MAX: Final = 30_000
+REQUEST_MS_MAX: Final = 6_000
 _PAUSE_SECONDS: Final = 0.5
-_LOOK_SECONDS: Final = 0.2
-_CLOSE_SECONDS_MAX: Final = 10.0
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _REFUSED: Final = frozenset(
     {
@@ -121,117 +112,20 @@ class SenderContext(Protocol):
         ...
 
 
-class OutboxSenders:
-    """The thread and the client of all senders of a run; `sending` makes one."""
-
-    def __init__(self, pipeline: Pipeline, state_id: str, bootstrap_servers: str, stop: threading.Event) -> None:
-        """Once `stop` is set nothing is opened any more."""
-        self.pipeline = pipeline
-        self._stop = stop
-        self.group_id = f"{pipeline.group_id}-{state_id}"
-        of_client = {"request_timeout_ms": _REQUEST_MS_MAX, **client_options(pipeline)}
-        api_timeout_ms = max(_ANSWER_MS_MAX, of_client["request_timeout_ms"])
-        self._settings = client_settings(pipeline, bootstrap_servers, api_timeout_ms=api_timeout_ms, **of_client)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._client: Client | None = None
-        self._is_ready = threading.Event()
-        self._closing: asyncio.Event | None = None
-        self._senders: list[QuerySender] = []
-        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
-
-    def start(self) -> None:
-        """Begins; the cluster is not asked for anything yet."""
-        self._thread.start()
-        self._is_ready.wait()
-
-    def sender(self, view: str, sinks: Sequence[TopicSink]) -> QuerySender:
-        """For the query of a view: its transactional id is the state's, too."""
-        sender = QuerySender(self, f"{self.group_id}-{view}", sinks)
-        self._senders.append(sender)
-        return sender
-
-    def close(self) -> None:
-        """Ends the senders; what one has begun and not committed, the next run ends, or its time-out."""
-        if self._loop is not None and self._closing is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._closing.set)
-        self._thread.join(_CLOSE_SECONDS_MAX)
-
-    def call(self, work: Coroutine[Any, Any, Result], *, is_opening: bool = False) -> Result:
-        """See `SenderContext`; the loop has a thread of its own."""
-        if self._loop is None:
-            raise RuntimeError("the senders were not started")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        while is_opening and not future.done():
-            concurrent.futures.wait([future], _LOOK_SECONDS)
-            if self._stop.is_set() and future.cancel():
-                raise RunStopped
-        return future.result()
-
-    async def client(self) -> Client:
-        """See `SenderContext`."""
-        if self._client is None:
-            raise RuntimeError("the senders were not started")
-        if not self._client.cluster.brokers:
-            await self._client.start(_ANSWER_MS_MAX)
-        return self._client
-
-    def _run(self) -> None:
-        def work(host: RealHost) -> Coroutine[None, None, None]:
-            return self._work(host)
-
-        run(work, name="outbox")
-
-    def now_ms(self) -> int:
-        """See `SenderContext`."""
-        return 0 if self._client is None else self._client.host.clock.time_ms()
-
-    def gone(self, topics: Iterable[str]) -> list[str]:
-        """See `SenderContext`."""
-        known = {} if self._client is None else self._client.cluster.topics
-        return [topic for topic in topics if topic in known and not known[topic].partitions]
-
-    async def _work(self, host: RealHost) -> None:
-        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        self._client = Client(host, self._settings, _LOGGER)
-        self._is_ready.set()
-        refreshing = asyncio.create_task(self._refresh())
-        try:
-            await self._closing.wait()
-        finally:
-            refreshing.cancel()
-            for sender in self._senders:
-                await sender.end()
-            await self._client.close()
-
-    async def _refresh(self) -> None:
-        """Commits each offset anew, so that none expires while a run has nothing to send."""
-        while True:
-            await asyncio.sleep(_REFRESH_SECONDS)
-            for sender in self._senders:
-                await sender.refresh()
-
-
-@contextlib.contextmanager
-def sending(
-    pipeline: Pipeline, state_id: str, bootstrap_servers: str, stop: threading.Event
-) -> Iterator[OutboxSenders]:
-    """The senders for the time of a run."""
-    senders = OutboxSenders(pipeline, state_id, bootstrap_servers, stop)
-    senders.start()
-    try:
-        yield senders
-    finally:
-        senders.close()
-
-
 class QuerySender:
-    """Sends the batches of one query (`outbox.OutboxPort`)."""
+    """Sends batches of one query, or its shares of them, under one transactional id; its offset is kept in a group that
+    is only its own.
+    """
 
-    def __init__(self, senders: SenderContext, transactional_id: str, sinks: Sequence[TopicSink]) -> None:
+    def __init__(
+        self, senders: SenderContext, transactional_id: str, sinks: Sequence[TopicSink], number: int = 1
+    ) -> None:
+        """`transactional_id` is that of the first sender of the query."""
         self._senders = senders
         self._sinks = tuple(sinks)
-        self._transactional_id = transactional_id
+        self._number = number
+        self._name = transactional_id
+        self._transactional_id = name_of_sender(transactional_id, number)
         self._producer: TransactionalProducer | None = None
         self._lane: Lane | None = None
         self._group: GroupCoordinator | None = None
@@ -250,15 +144,17 @@ class QuerySender:
     @property
     def group_id(self) -> str:
         """The group whose offsets tell what was sent."""
-        return self._senders.group_id
+        return name_of_sender(self._senders.group_id, self._number)
 
-    def open(self) -> Sent | None:
-        """See `outbox.OutboxPort`."""
-        return self._senders.call(self.opened(), is_opening=True)
+    @property
+    def taken_by_another(self) -> PipelineError | None:
+        """What has shown that another run sends under the same id."""
+        return self._taken_by_another
 
-    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
-        """See `outbox.OutboxPort`."""
-        self._senders.call(self.deliver(batch, sent), is_opening=batch is None)
+    def take_measures_of(self, other: QuerySender) -> None:
+        """Its transactions are to be as long, and its batches as large, as those of the other."""
+        self._batch_bytes, self._timeout_ms = other._batch_bytes, other._timeout_ms
+        self._timeout_ms_max = other._timeout_ms_max
 
     async def refresh(self) -> None:
         """Commits the offset again, unless a batch is on its way; whatever goes wrong, the next batch tells."""
@@ -282,12 +178,12 @@ class QuerySender:
             await self._producer.close()
 
     async def opened(self) -> Sent | None:
-        """`open`, on the loop of the client."""
+        """Ends what a former sender has begun, fences it, and returns what the offset says."""
         async with self._lock:
-            return await self._until_done(self._open, _ANSWER_MS_MAX / 1_000)
+            return await self._until_done(self._open, ANSWER_MS_MAX / 1_000)
 
     async def deliver(self, batch: StagedBatch | None, sent: Sent) -> None:
-        """`send`, on the loop of the client."""
+        """Sends the records of a batch, and commits `sent` with them; all of it, once, or nothing."""
         async with self._lock:
             if self._taken_by_another is not None:
                 raise self._taken_by_another
@@ -297,7 +193,7 @@ class QuerySender:
             async def attempt() -> None:
                 await self._attempt(batch, sent)
 
-            await self._until_done(attempt, _ANSWER_MS_MAX / 1_000 if batch is None else _ATTEMPTS_SECONDS)
+            await self._until_done(attempt, ANSWER_MS_MAX / 1_000 if batch is None else _ATTEMPTS_SECONDS)
             self._sent = sent
 
     # Inside.
@@ -330,6 +226,12 @@ class QuerySender:
 
     async def _attempt(self, batch: StagedBatch | None, sent: Sent) -> None:
         """One transaction; none where an attempt before has turned out to be committed."""
+        producer = await self._prepared(sent, is_batch=batch is not None)
+        if producer is not None:
+            await self._in_time(producer, batch, sent)
+
+    async def _prepared(self, sent: Sent, *, is_batch: bool) -> TransactionalProducer | None:
+        """What makes a transaction; None where it turned out that there was one that was committed."""
         producer = self._producer
         is_longer = producer is not None and producer.timeout_ms < min(self._timeout_ms, self._timeout_ms_max)
         if producer is None or self._is_begun or is_longer:
@@ -338,12 +240,15 @@ class QuerySender:
                 if found.next_batch > sent.next_batch or found.fingerprint not in {"", sent.fingerprint}:
                     how = f"its group says {found.next_batch}, and {sent.next_batch} comes next"
                     raise self._taken(how if found.next_batch > sent.next_batch else "it has sent another batch")
-                if batch is not None:
-                    return
+                if is_batch:
+                    return None
             if self._producer is None:
                 raise ClientTimeoutError("the producer was closed")
             producer = self._producer
-        self._overdue_ms, self._is_begun = self._senders.now_ms() + producer.timeout_ms, True
+        return producer
+
+    async def _in_time(self, producer: TransactionalProducer, batch: StagedBatch | None, sent: Sent) -> None:
+        self._begun(producer)
         limit = asyncio.timeout(producer.timeout_ms / 1_000 * _OWN_PART)
         try:
             async with limit:
@@ -353,6 +258,9 @@ class QuerySender:
                 raise
             raise _TooSlowError(batch, producer.timeout_ms) from error
         self._is_begun = False
+
+    def _begun(self, producer: TransactionalProducer) -> None:
+        self._overdue_ms, self._is_begun = self._senders.now_ms() + producer.timeout_ms, True
 
     async def _open(self) -> Sent | None:
         """Makes a producer, which fences whoever had the id, and reads the offset that is stable from then on."""
@@ -365,7 +273,7 @@ class QuerySender:
             timeout_ms = min(self._timeout_ms, self._timeout_ms_max)
             producer = TransactionalProducer(client, self._transactional_id, settings, timeout_ms=timeout_ms)
             try:
-                await producer.begin(_ANSWER_MS_MAX)
+                await producer.begin(ANSWER_MS_MAX)
             except KafkaError as error:
                 await producer.close()
                 if error.code is not ErrorCode.INVALID_TRANSACTION_TIMEOUT or timeout_ms < 2_000:
@@ -380,24 +288,35 @@ class QuerySender:
         if self._group is None:
             self._lane = client.connections.new_lane()
             self._group = GroupCoordinator(client, self._lane, self.group_id)
-        found = await self._group.committed(self._places, _ANSWER_MS_MAX, require_stable=True)
-        places = (Sent(place.offset, place.metadata) for place in found.values())
-        return max(places, key=lambda place: place.next_batch, default=None)
+        found = await self._group.committed(self._places, ANSWER_MS_MAX, require_stable=True)
+        places = (Sent.of(place.offset, place.metadata) for place in found.values())
+        self._sent = max(places, key=lambda place: place.next_batch, default=None)
+        return self._sent
 
     async def _transact(self, producer: TransactionalProducer, batch: StagedBatch | None, sent: Sent) -> None:
-        await producer.begin(_ANSWER_MS_MAX)
+        await producer.begin(ANSWER_MS_MAX)
         ids = {} if batch is None else await self._topic_ids(batch)
+        await self._fill(producer, batch)
+        if batch is not None:
+            await self._refuse_renewed(batch, ids)
+        await self._send_offset(producer, sent)
+        await producer.commit()
+
+    async def _fill(self, producer: TransactionalProducer, batch: StagedBatch | None) -> None:
+        """They are in their topics when this returns, and what was staged was what was sent."""
         for part in () if batch is None else batch.parts:
             await self._send_part(producer, part)
         await producer.flush()
-        if batch is not None:
-            await (await self._senders.client()).metadata.update()
-            if await self._topic_ids(batch) != ids:
-                # What was sent before went with the former topic, and a part of a batch must not be there.
-                raise _RenewedError(f"{self._topics} was made again in the middle of a batch")
-        place = OffsetAndMetadata(sent.next_batch, metadata=sent.fingerprint)
+
+    async def _send_offset(self, producer: TransactionalProducer, sent: Sent) -> None:
+        place = OffsetAndMetadata(sent.next_batch, metadata=sent.metadata)
         await producer.send_offsets(self.group_id, dict.fromkeys(self._places, place))
-        await producer.commit()
+
+    async def _refuse_renewed(self, batch: StagedBatch, ids: Mapping[str, bytes]) -> None:
+        """What was sent to a former topic went with it, and a part of a batch must not be there."""
+        await (await self._senders.client()).metadata.update()
+        if await self._topic_ids(batch) != ids:
+            raise _RenewedError(f"{self._topics} was made again in the middle of a batch")
 
     async def _topic_ids(self, batch: StagedBatch) -> dict[str, bytes]:
         """As far as brokers tell them, and as far as is known; known they are when this returns."""
@@ -460,7 +379,7 @@ class QuerySender:
         try:
             # Readers need not wait for the time-out.
             if not isinstance(error, ProducerFencedError):
-                async with asyncio.timeout(_REQUEST_MS_MAX / 1_000):
+                async with asyncio.timeout(REQUEST_MS_MAX / 1_000):
                     await producer.abort()
         except ProducerFencedError as fenced:
             return fenced

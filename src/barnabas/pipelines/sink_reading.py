@@ -43,11 +43,15 @@ COMPACT_EVERY_MAX: Final = 1_000_000
 JDBC_KEYS: Final = ("table", "user", "password", "driver", "connections")
 FORMAT_KEYS: Final = ("format", "schema_file", "message", "framing", "subject", "schema_id", "key_format")
 CONSOLE_KEYS: Final = ("width",)
+SENDERS: Final = "senders"
+SENDERS_MAX: Final = 8
+"""Each has up to 64 MiB of what it sends in memory."""
 SINK_KEYS: Final = (
     *SINK_KINDS,
     "from",
     "key",
     "delivery",
+    SENDERS,
     OPTIONS,
     *FORMAT_KEYS,
     *LAKE_KEYS,
@@ -106,7 +110,7 @@ def _sink(
     for name in CONSOLE_KEYS:
         if name in section and kind != "console":
             raise section.error(f"{name} is for what is shown, a sink with `console`: remove it", section.keys[name])
-    for name in (*FORMAT_KEYS, OPTIONS):
+    for name in (*FORMAT_KEYS, OPTIONS, SENDERS):
         if name in section and kind != "topic":
             raise section.error(f"{name} is for topics: remove it", section.keys[name])
     if kind == "topic":
@@ -183,7 +187,19 @@ def _topic_sink(section: Section, view: View, from_line: int, key: tuple[str, ..
         delete=delete,
         delete_line=line,
         options=sink_options(section, delivery),
+        senders=_senders(section, delivery),
     )
+
+
+def _senders(section: Section, delivery: Delivery) -> int:
+    if SENDERS not in section:
+        return 1
+    if delivery is not Delivery.EXACTLY_ONCE:
+        message = (
+            "senders is for topics that are written exactly once: Spark's tasks write others side by side; remove it"
+        )
+        raise section.error(message, section.keys[SENDERS])
+    return section.integer(SENDERS, 1, SENDERS_MAX)
 
 
 def _delete(section: Section, view: View, key: tuple[str, ...]) -> str | None:

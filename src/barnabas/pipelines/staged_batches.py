@@ -1,12 +1,15 @@
 """Batches that wait, whole, to be sent to topics: what was computed once is what is sent, however often it is tried.
 
-OUTBOX/batch-N/manifest.json   the topics, and the files of each: names, bytes, records, checksums
+OUTBOX/batch-N/manifest.json   the topics, and the files of each: names, bytes, records, checksums, and who sends it
        batch-N/0/part-*        the records of the first topic: a line for each key, where there are keys, and one for
                                each value; JSON has no line breaks, and what is no JSON is in base64. The line of a
                                record that has a key and no value is empty, or, among those in base64, NO_VALUE
+       batch-N/0/sender=2/     the same of a batch that several senders may send (0057): all records of a key are in
+                               one of these
        .batch-N.being-written/ what Spark is writing, or a killed run was
 
-INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, and its files never change.
+INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, and neither its files nor who sends
+which of them ever change.
 """
 
 from __future__ import annotations
@@ -17,13 +20,17 @@ import json
 import shutil
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from barnabas.pipelines.durable_files import sync_directory, sync_tree, write_json
 
 MANIFEST: Final = "manifest.json"
+SENDER_COLUMN: Final = "sender"
+"""Names the directories of a topic's records, one for each sender, as Spark does: `sender=2`."""
+BYTES_PER_SENDER: Final = 1024 * 1024
+"""A batch is sent by no more senders than it has so many bytes: each is a transaction more."""
 NO_VALUE: Final = b"-"
 """In place of base64: a value that has no bytes is one, as a message of Protocol Buffers whose fields are defaults."""
 _PREFIX: Final = "batch-"
@@ -37,12 +44,13 @@ class StagedBatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A file of records, as the manifest has it; `checksum` is the CRC-32 of its bytes."""
+    """A file of records, as the manifest has it; `checksum` is the CRC-32 of its bytes. The first `sender` is 1."""
 
     name: str
     size_bytes: int
     record_count: int
     checksum: int
+    sender: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,10 @@ class StagedRecords:
                 decoded_keys = [base64.b64decode(key) for key in keys] if keys and self.has_encoded_keys else keys
                 yield decoded_keys, self._values(values)
 
+    def share(self, sender: int) -> StagedRecords:
+        """What that sender sends of them."""
+        return replace(self, files=tuple(file for file in self.files if file.sender == sender))
+
     def _values(self, lines: Sequence[bytes]) -> Sequence[bytes | None]:
         if self.is_encoded:
             return [None if line == NO_VALUE else base64.b64decode(line) for line in lines]
@@ -92,12 +104,18 @@ class StagedBatch:
         return sum(file.size_bytes for part in self.parts for file in part.files)
 
     @property
+    def senders(self) -> tuple[int, ...]:
+        """Who sends records of it, and the first, who says that all of it was sent."""
+        return tuple(sorted({1, *(file.sender for part in self.parts for file in part.files)}))
+
+    def share(self, sender: int) -> StagedBatch:
+        """What that sender sends of it."""
+        return StagedBatch(self.batch_id, tuple(part.share(sender) for part in self.parts))
+
+    @property
     def fingerprint(self) -> str:
-        """Of its topics and records: 16 digits that no other batch has."""
-        content = [
-            [part.topic, part.has_keys, [[file.size_bytes, file.checksum] for file in part.files]]
-            for part in self.parts
-        ]
+        """Of its topics and records, and who sends which: 16 digits that no other batch has."""
+        content = [[part.topic, part.has_keys, [_marks_of(file) for file in part.files]] for part in self.parts]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
@@ -125,16 +143,10 @@ class StagedBatches:
         when it is no pairs of keys and values.
         """
         hidden, target = self.being_written(batch_id, 0).parent, self._batch(batch_id)
+        written = [_looked_at(hidden / str(number), has_keys=has_keys) for number, (_, has_keys) in enumerate(topics)]
         parts = tuple(
-            StagedRecords(
-                topic,
-                has_keys,
-                target / str(number),
-                _looked_at(hidden / str(number), has_keys=has_keys),
-                topic in encoded,
-                topic in encoded_keys,
-            )
-            for number, (topic, has_keys) in enumerate(topics)
+            StagedRecords(topic, has_keys, target / str(number), files, topic in encoded, topic in encoded_keys)
+            for number, ((topic, has_keys), files) in enumerate(zip(topics, _shared_out(written), strict=True))
         )
         content = [
             {
@@ -191,7 +203,13 @@ class StagedBatches:
 
 def _part(content: Mapping[str, Any], directory: Path) -> StagedRecords:
     files = tuple(
-        StagedFile(str(file["name"]), int(file["size_bytes"]), int(file["record_count"]), int(file["checksum"]))
+        StagedFile(
+            str(file["name"]),
+            int(file["size_bytes"]),
+            int(file["record_count"]),
+            int(file["checksum"]),
+            int(file.get("sender", 1)),
+        )
         for file in content["files"]
     )
     return StagedRecords(
@@ -206,21 +224,42 @@ def _part(content: Mapping[str, Any], directory: Path) -> StagedRecords:
 
 def _looked_at(directory: Path, *, has_keys: bool) -> tuple[StagedFile, ...]:
     """The files that Spark has written and that have records, with what is in them. Its own marks begin otherwise."""
-    names = sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith((".", "_")))
-    files = (_counted(directory / name, has_keys=has_keys) for name in names)
-    return tuple(file for file in files if file.record_count)
+    found: list[StagedFile] = []
+    for name in _names_in(directory):
+        if (directory / name).is_dir():
+            sender = int(name.removeprefix(f"{SENDER_COLUMN}="))
+            inner = [f"{name}/{each}" for each in _names_in(directory / name)]
+            found += (replace(_counted(directory, each, has_keys=has_keys), sender=sender) for each in inner)
+        else:
+            found.append(_counted(directory, name, has_keys=has_keys))
+    return tuple(file for file in found if file.record_count)
 
 
-def _counted(path: Path, *, has_keys: bool) -> StagedFile:
+def _names_in(directory: Path) -> list[str]:
+    return sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith((".", "_")))
+
+
+def _shared_out(written: Sequence[tuple[StagedFile, ...]]) -> list[tuple[StagedFile, ...]]:
+    """The files of each topic, with those senders that are worth it for so many bytes."""
+    size_bytes = sum(file.size_bytes for files in written for file in files)
+    count = max(1, size_bytes // BYTES_PER_SENDER)
+    return [tuple(replace(file, sender=(file.sender - 1) % count + 1) for file in files) for files in written]
+
+
+def _marks_of(file: StagedFile) -> list[int]:
+    return [file.size_bytes, file.checksum, *([file.sender] if file.sender > 1 else [])]
+
+
+def _counted(directory: Path, name: str, *, has_keys: bool) -> StagedFile:
     size_bytes = lines = checksum = 0
-    with path.open("rb") as file:
+    with (directory / name).open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             size_bytes += len(chunk)
             lines += chunk.count(_LINE_BREAK)
             checksum = zlib.crc32(chunk, checksum)
     if has_keys and lines % 2:
-        raise StagedBatchError(f"has a key without a value ({path.name})")
-    return StagedFile(path.name, size_bytes, lines // 2 if has_keys else lines, checksum)
+        raise StagedBatchError(f"has a key without a value ({name})")
+    return StagedFile(name, size_bytes, lines // 2 if has_keys else lines, checksum)
 
 
 def _columns_of(

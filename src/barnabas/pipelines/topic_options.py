@@ -230,7 +230,15 @@ def refuse_different_options(pipeline: Pipeline) -> None:
     """Sees that topics which one producer writes say the same of it, and all topics that one client writes."""
     exact = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink) and sink.delivery is Delivery.EXACTLY_ONCE]
     for query in pipeline.queries:
-        _refuse_different(pipeline, [sink for sink in exact if sink.from_view == query.from_view], None)
+        together = [sink for sink in exact if sink.from_view == query.from_view]
+        _refuse_different(pipeline, together, None)
+        for sink in together:
+            if sink.senders != together[0].senders:
+                raise pipeline.error(
+                    f"topics {together[0].topic} and {sink.topic} are written in the same transactions, and differ in "
+                    "senders: give both the same, or set `delivery: at_least_once` at one of them",
+                    sink.line,
+                )
     _refuse_different(pipeline, exact, OF_CLIENT)
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from barnabas.pipelines.definition import Delivery, Pipeline, PipelineError, Query, SourceFormat, TopicSink
-from barnabas.pipelines.outbox import Outbox, OutboxError
-from barnabas.pipelines.outbox_sender import sending
+from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox_offsets import OutboxError
+from barnabas.pipelines.outbox_thread import sending
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatchError
 from barnabas.pipelines.state_directory import StateDirectory
 
@@ -72,6 +73,8 @@ class QueryOutbox:
         except StagedBatchError as error:
             message = f"{directory} {error}; remove it and run it again: nothing of that batch is in the topic"
             raise self.pipeline.error(message, self.sinks[0].line) from error
+        except OutboxError as error:
+            raise self.pipeline.error(str(error), self.sinks[0].line) from error
         except OSError as error:
             raise _unusable(self.pipeline, self.outbox, error) from error
 
@@ -103,7 +106,8 @@ def opened_outboxes(
         found: dict[str, QueryOutbox] = {}
         for view, sinks in exact.items():
             ids = {sink.topic: topic_ids[sink.topic] for sink in sinks if sink.topic in topic_ids}
-            outbox = Outbox(state.outbox(view), state_id, ids, senders.sender(state.name_of(view), sinks))
+            port = senders.sender(state.name_of(view), sinks)
+            outbox = Outbox(state.outbox(view), state_id, ids, port, sinks[0].senders)
             try:
                 outbox.open(state.batches_done(view))
             except OutboxError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +12,15 @@ from barnabas.pipelines.definition import Pipeline, SourceFormat, TopicSink
 from barnabas.pipelines.sink import Offsets, SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.spark_messages import spark_message
-from barnabas.pipelines.staged_batches import NO_VALUE, StagedBatch
+from barnabas.pipelines.staged_batches import NO_VALUE, SENDER_COLUMN, StagedBatch
 from barnabas.pipelines.state_directory import spark_path
 from barnabas.pipelines.topic_encoding import key_of_row, missing_and_strange, value_of_row
 from barnabas.pipelines.topic_outboxes import QueryOutbox
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 
 
 def records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
@@ -40,6 +44,9 @@ def encoded_records_of(frame: DataFrame, sink: TopicSink) -> DataFrame:
 def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
     """Writes the records of a batch to files: a line with the key, where there is one, and one with the value. JSON has
     no line breaks; what is no JSON is in base64. The line of a record without a value is empty, or NO_VALUE.
+
+    For several senders the files are in directories, one for each; all records of a key are in one of them, in their
+    order.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -49,8 +56,30 @@ def stage_records(frame: DataFrame, sink: TopicSink, directory: Path) -> None:
 
     columns = [line("key", is_text=sink.key_format is None)] if sink.key else []
     columns.append(line("value", is_text=sink.format is SourceFormat.JSON))
-    lines = encoded_records_of(frame, sink).select(F.concat_ws("\n", *columns))
-    lines.write.mode("overwrite").text(spark_path(directory))
+    line_of_record = F.concat_ws("\n", *columns).alias("value")
+    records = encoded_records_of(frame, sink)
+    if sink.senders == 1:
+        records.select(line_of_record).write.mode("overwrite").text(spark_path(directory))
+        return
+    place = F.crc32(F.col("key").cast("binary")) if sink.key else F.monotonically_increasing_id()
+    sender = F.coalesce(F.pmod(place, F.lit(sink.senders)), F.lit(0)) + 1
+    lines = records.select(line_of_record, sender.cast("int").alias(SENDER_COLUMN))
+    with _unsorted(frame.sparkSession, sink.senders):
+        writer = lines.write.mode("overwrite").option("partitionOverwriteMode", "static")
+        writer.partitionBy(SENDER_COLUMN).text(spark_path(directory))
+
+
+@contextlib.contextmanager
+def _unsorted(session: SparkSession, directories: int) -> Iterator[None]:
+    """Each task has a file open for each directory meanwhile; by default Spark would sort rows by directory, and says
+    nothing of the order of those within one.
+    """
+    before = session.conf.get(_WRITERS)
+    session.conf.set(_WRITERS, str(directories))
+    try:
+        yield
+    finally:
+        session.conf.set(_WRITERS, before)
 
 
 class TopicWriter(SinkWriter):

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.errors import ClientError, TransactionInDoubtError
 from barnabas.pipelines.definition import PipelineError, PipelineUnreachableError, TopicSink
-from barnabas.pipelines.outbox import Outbox, OutboxError, Sent, SentNote
-from barnabas.pipelines.outbox_sender import QuerySender
+from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox_offsets import OutboxError, Sent, SentNote
+from barnabas.pipelines.side_by_side import FirstSender, SideSender
 from barnabas.pipelines.staged_batches import StagedBatch, StagedBatches, StagedFile, StagedRecords
 from barnabas.pipelines.state_directory import BatchesDone
 from barnabas.testing.cluster_history import RecordId
@@ -40,6 +41,8 @@ _LOST: Final = 0.03
 _CALL_MS_MAX: Final = 600
 """So short that commits stay in doubt while a coordinator is away."""
 _CHUNK_RECORDS: Final = 20
+_SENDERS: Final = (1, 1, 2, 3)
+"""How many send what a run computes."""
 _PAUSE_MS: Final = 150.0
 _PLACE: Any = "the state"
 
@@ -81,12 +84,17 @@ class State:
 class _MemoryRecords(StagedRecords):
     """Records that are on a simulated disk."""
 
-    lines: tuple[tuple[bytes, bytes], ...] = ()
+    lines: tuple[tuple[bytes, bytes, int], ...] = ()
+    """Key, value, and who sends it."""
+
+    def share(self, sender: int) -> StagedRecords:
+        lines = tuple(line for line in self.lines if line[2] == sender)
+        return replace(self, files=tuple(file for file in self.files if file.sender == sender), lines=lines)
 
     def columns(self) -> Iterator[tuple[Sequence[bytes] | None, Sequence[bytes]]]:
         for first in range(0, len(self.lines), _CHUNK_RECORDS):
             chunk = self.lines[first : first + _CHUNK_RECORDS]
-            yield [key for key, _ in chunk] if self.has_keys else None, [value for _, value in chunk]
+            yield [key for key, *_ in chunk] if self.has_keys else None, [value for _, value, _ in chunk]
 
 
 class _MemoryBatches(StagedBatches):
@@ -109,8 +117,8 @@ class _MemoryBatches(StagedBatches):
 
 
 class _MemoryOutbox(Outbox):
-    def __init__(self, state: State, port: _Port, step: Callable[[str], None]) -> None:
-        super().__init__(_PLACE, _STATE_ID, dict.fromkeys(TOPICS, ""), port)
+    def __init__(self, state: State, port: _Port, step: Callable[[str], None], senders: int) -> None:
+        super().__init__(_PLACE, _STATE_ID, dict.fromkeys(TOPICS, ""), port, senders)
         self.staged = _MemoryBatches(state, step)
         self._state = state
         self._step = step
@@ -129,17 +137,17 @@ class _Port:
 
     group_id = GROUP
 
-    def __init__(self, sender: QuerySender) -> None:
+    def __init__(self, sender: FirstSender) -> None:
         self._sender = sender
         self._answers: list[Any] = []
         self._place = 0
 
-    def open(self) -> Sent | None:
-        found: Sent | None = self._answered(self._sender.opened)
+    def open(self, sender: int = 1) -> Sent | None:
+        found: Sent | None = self._answered(lambda: self._sender.opened(sender))
         return found
 
-    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
-        self._answered(lambda: self._sender.deliver(batch, sent))
+    def send(self, batch: StagedBatch | None, sent: Sent, sender: int = 1) -> None:
+        self._answered(lambda: self._sender.deliver(batch, sent, sender))
 
     async def call(self, call: Callable[[], None]) -> None:
         """Has the outbox do it."""
@@ -187,10 +195,13 @@ class _Senders:
         raise NotImplementedError("the driver is on the loop")
 
 
-class _CountingSender(QuerySender):
+class _CountingSender(FirstSender):
     def __init__(self, senders: _Senders, counts: Counter[str]) -> None:
         super().__init__(senders, f"{GROUP}-{VIEW}", _SINKS)
         self._counts = counts
+
+    def make_side(self, number: int) -> SideSender:
+        return _CountingSide(self._senders, self._name, self._sinks, number, self._counts)
 
     async def _give_up_transaction(self, error: Exception) -> Exception:
         self._counts["outbox: attempts failed"] += 1
@@ -207,6 +218,22 @@ class _CountingSender(QuerySender):
         client = await self._senders.client()
         losing: Any = _LosingProducer(producer, client.host.random)
         await super()._transact(losing, batch, sent)
+
+
+class _CountingSide(SideSender):
+    def __init__(self, senders: Any, name: str, sinks: Any, number: int, counts: Counter[str]) -> None:
+        super().__init__(senders, name, sinks, number)
+        self._counts = counts
+
+    async def commit_share(self, sent: Sent) -> None:
+        whole, random = self._producer, (await self._senders.client()).host.random
+        losing: Any = _LosingProducer(whole, random)
+        self._producer = losing
+        try:
+            await super().commit_share(sent)
+        finally:
+            self._producer = whole
+        self._counts["outbox: shares"] += 1
 
 
 class _LosingProducer:
@@ -270,10 +297,11 @@ class Driver:
             if random.random() < _KILLED_AT_A_STEP:
                 raise _KilledError(name)
 
-        outbox = _MemoryOutbox(self.state, port, step)
+        outbox = _MemoryOutbox(self.state, port, step, random.choice(_SENDERS))
         try:
             await port.call(lambda: outbox.open(self.state.done))
             self.is_open = True
+            self._counts["outbox: went on with a part"] += bool(outbox.sent_in_part)
             while self._goes_on():
                 await self._batch(outbox, port, random, step)
                 if random.random() < 0.1:
@@ -300,7 +328,7 @@ class Driver:
         else:
             batch = state.staged.get(number)
             if batch is None:
-                batch = self._computed_batch(number, range(begin, state.ends[number]))
+                batch = self._computed_batch(number, range(begin, state.ends[number]), outbox.wanted)
                 step("stage")
                 state.staged[number] = batch
                 step("staged")
@@ -318,11 +346,14 @@ class Driver:
             return False
         return self._users.goes_on() or self.state.finished < len(self.state.ends) - 1
 
-    def _computed_batch(self, number: int, inputs: range) -> StagedBatch:
+    def _computed_batch(self, number: int, inputs: range, senders: int) -> StagedBatch:
         made = next(self._computed)
-        lines = tuple((b"%d" % each, RecordId(made, each).value()) for each in inputs)
-        content = b"".join(value for _, value in lines)
-        files = (StagedFile("part", len(content), len(lines), zlib.crc32(content)),) if lines else ()
+        lines = tuple((b"%d" % each, RecordId(made, each).value(), each % senders + 1) for each in inputs)
+        files = tuple(
+            StagedFile(f"part-{sender}", len(content), len(content), zlib.crc32(b"".join(content)), sender)
+            for sender in range(1, senders + 1)
+            if (content := [value for _, value, whose in lines if whose == sender])
+        )
         return StagedBatch(
             number, tuple(_MemoryRecords(sink.topic, bool(sink.key), _PLACE, files, lines=lines) for sink in _SINKS)
         )

@@ -1,5 +1,6 @@
 """A pipeline's driver in a simulated cluster, which is killed at any moment and started again, and now and then a copy
-of its state, which is used at the same time and afterwards: what topics are written exactly once by (0035).
+of its state, which is used at the same time and afterwards: what topics are written exactly once by, by one sender
+(0035) or several (0057).
 
 Invariants, of a cluster that may lose nothing, for readers of committed records:
 
@@ -47,6 +48,8 @@ COVERAGE: Final = (
     "outbox: copied",
     "outbox: taken",
     "outbox: refused",
+    "outbox: shares",
+    "outbox: went on with a part",
     "outbox: read",
 )
 """What a suite of runs must have seen."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipelines.definition import Pipeline
-from barnabas.pipelines.outbox_sender import OutboxSenders, sending
+from barnabas.pipelines.outbox_thread import OutboxSenders, sending
 from barnabas.testing.kafka_cluster import KafkaCluster
 from tests.unit.pipelines.made_pipelines import made_pipeline
 from tests.unit.pipelines.outbox_cluster import PARTITIONS, sink_of

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
+
 import confluent_kafka
 
 from barnabas.pipelines.definition import Pipeline, TopicSink
 from barnabas.pipelines.outbox import Outbox
-from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender
+from barnabas.pipelines.outbox_sender import QuerySender
+from barnabas.pipelines.outbox_thread import OutboxSenders
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import BatchesDone
 from barnabas.testing.kafka_cluster import KafkaCluster
@@ -19,21 +22,33 @@ def sink_of(topic: str, key: tuple[str, ...] = ("carrier",)) -> TopicSink:
     return TopicSink(topic, VIEW, line=30, from_line=31, key=key)
 
 
-def outbox_of(pipeline: Pipeline, senders: OutboxSenders, begun: int = -1, finished: int = -1) -> Outbox:
+def outbox_of(
+    pipeline: Pipeline, senders: OutboxSenders, begun: int = -1, finished: int = -1, count: int = 1
+) -> Outbox:
+    """`count` senders are to send what is staged from now on."""
     sinks = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink)]
-    outbox = Outbox(pipeline.state_directory / "outbox", "one", {}, senders.sender(VIEW, sinks))
+    outbox = Outbox(pipeline.state_directory / "outbox", "one", {}, senders.sender(VIEW, sinks), count)
     outbox.open(BatchesDone(begun, finished))
     return outbox
 
 
-def staged(outbox: Outbox, batch_id: int, pipeline: Pipeline, values: list[bytes], *, keys: bool = True) -> StagedBatch:
-    """The values for each topic of the pipeline, their keys being what is before their first blank."""
+def staged(
+    outbox: Outbox, batch_id: int, pipeline: Pipeline, values: list[bytes], *, keys: bool = True, count: int = 1
+) -> StagedBatch:
+    """The values for each topic of the pipeline, their keys being what is before their first blank; for so many
+    senders.
+    """
     sinks = [sink for sink in pipeline.sinks if isinstance(sink, TopicSink)]
     for number in range(len(sinks)):
+        shares: dict[int, list[bytes]] = {}
+        for value in values:
+            key = value.split()[0] if value else b""
+            shares.setdefault(zlib.crc32(key) % count + 1, []).extend((key, value) if keys else (value,))
         directory = outbox.staged.being_written(batch_id, number)
-        directory.mkdir(parents=True)
-        lines = [line for value in values for line in ((value.split()[0], value) if keys else (value,))]
-        (directory / "part-0").write_bytes(b"".join(line + b"\n" for line in lines))
+        for sender, lines in shares.items() or [(1, [])]:
+            place = directory / f"sender={sender}" if count > 1 else directory
+            place.mkdir(parents=True)
+            (place / "part-0").write_bytes(b"".join(line + b"\n" for line in lines))
     return outbox.staged.publish(batch_id, [(sink.topic, keys) for sink in sinks])
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from barnabas.pipelines import outbox as module
 from barnabas.pipelines.durable_files import write_json
-from barnabas.pipelines.outbox import Outbox, OutboxError, Sent, SentNote, settle
+from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox_offsets import OutboxError, Sent, SentNote, settle
 from barnabas.pipelines.staged_batches import StagedBatch
 from barnabas.pipelines.state_directory import SENT_NOTE, BatchesDone
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.pipelines.definition import Option, Pipeline, PipelineError
-from barnabas.pipelines.outbox_sender import sending
+from barnabas.pipelines.outbox_thread import sending
 from barnabas.testing.kafka_cluster import KafkaCluster
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.batch_formats import batch_at

@@ -17,8 +17,9 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.transactional_producer import TransactionalProducer
 from barnabas.pipelines import outbox as outbox_module
 from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped
-from barnabas.pipelines.outbox import Sent
-from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender, sending
+from barnabas.pipelines.outbox_offsets import Sent
+from barnabas.pipelines.outbox_sender import QuerySender
+from barnabas.pipelines.outbox_thread import OutboxSenders, sending
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.topic_outboxes import opened_outboxes
 from barnabas.testing.kafka_cluster import KafkaCluster

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from barnabas.client.errors import ProducerFencedError
 from barnabas.pipelines import outbox_sender
 from barnabas.pipelines.definition import Pipeline, PipelineError
-from barnabas.pipelines.outbox_sender import OutboxSenders, QuerySender
+from barnabas.pipelines.outbox_sender import QuerySender
+from barnabas.pipelines.outbox_thread import OutboxSenders
 from barnabas.pipelines.staged_batches import StagedRecords
 from barnabas.testing.kafka_cluster import KafkaCluster
 from barnabas.wire.errors import ErrorCode

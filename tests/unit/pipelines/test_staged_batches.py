@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from barnabas.pipelines import staged_batches as module
 from barnabas.pipelines.staged_batches import MANIFEST, StagedBatch, StagedBatchError, StagedBatches
 
 MEGABYTE = 1024 * 1024
@@ -139,3 +141,57 @@ def test_batches_of_other_records_topics_or_keys_have_other_fingerprints(tmp_pat
     again = stage(StagedBatches(tmp_path / "again", "one"), 7, made[0])
     assert again.fingerprint == batches[0].fingerprint
     assert StagedBatches(tmp_path / "again", "one").find(7) == again
+
+
+def write_shares(staged: StagedBatches, batch_id: int, shares: int, bytes_each: int = 3) -> None:
+    for sender in range(1, shares + 1):
+        directory = staged.being_written(batch_id, 0) / f"sender={sender}"
+        directory.mkdir(parents=True)
+        for part in range(2):
+            lines = b"k%d\n%s\n" % (sender, b"%d" % part * bytes_each)
+            (directory / f"part-{part}").write_bytes(lines)
+
+
+def test_shares_of_senders_come_back_as_they_were_staged(
+    staged: StagedBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BYTES_PER_SENDER", 1)
+    write_shares(staged, 3, 3)
+    made = staged.publish(3, [("topic-0", True)])
+    found = staged.find(3)
+    assert found == made
+    assert found is not None
+    assert found.senders == (1, 2, 3)
+    for sender in found.senders:
+        key = b"k%d" % sender
+        assert records(found.share(sender)) == [("topic-0", key, b"000"), ("topic-0", key, b"111")]
+    assert found.share(4).record_count == 0
+
+
+@pytest.mark.parametrize(("megabytes", "senders"), [(0.1, (1,)), (2.5, (1, 2)), (9, (1, 2, 3, 4))])
+def test_a_batch_has_no_more_senders_than_are_worth_it_and_a_key_has_one(
+    staged: StagedBatches, megabytes: float, senders: tuple[int, ...]
+) -> None:
+    write_shares(staged, 3, 4, int(megabytes * MEGABYTE / 8))
+    batch = staged.publish(3, [("topic-0", True)])
+    assert batch.senders == senders
+    keys = [{key for _, key, _ in records(batch.share(sender))} for sender in senders]
+    assert sum(map(len, keys)) == len(set[bytes | None]().union(*keys)) == 4
+
+
+def test_who_sends_what_is_in_the_fingerprint(staged: StagedBatches, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_shares(staged, 3, 2)
+    one = staged.publish(3, [("topic-0", True)]).fingerprint
+    monkeypatch.setattr(module, "BYTES_PER_SENDER", 1)
+    write_shares(staged, 3, 2)
+    assert staged.publish(3, [("topic-0", True)]).fingerprint != one
+
+
+def test_a_batch_that_a_former_version_has_staged_has_one_sender(staged: StagedBatches) -> None:
+    made = stage(staged, 7, [b"k1", b"v1"])
+    manifest = staged.directory / "batch-7" / MANIFEST
+    content = json.loads(manifest.read_text())
+    del content["parts"][0]["files"][0]["sender"]
+    manifest.write_text(json.dumps(content))
+    assert staged.find(7) == made
+    assert made.senders == (1,)

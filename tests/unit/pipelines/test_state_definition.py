@@ -16,6 +16,8 @@ def test_what_is_new_in_a_pipeline_is_in_its_state_only_where_it_is_used(tmp_pat
     before = read_flights(tmp_path)
     assert definition_of(before)["sources"]["flights"].keys() == {"topic", "read", "format", "schema"}
     assert definition_of(before)["sinks"]["topic delays"].keys() == {"from", "key"}
+    several = read_flights(tmp_path, ("  - topic: delays\n", "  - topic: delays\n    senders: 4\n"))
+    assert definition_of(several) == definition_of(before), "how many send is no part of what they send"
     topic = "    topic: flights\n"
     keeping = read_flights(tmp_path, (topic, f"{topic}    tombstones: keep\n"))
     assert changes_since(before, definition_of(before)) == Changes()
