@@ -93,14 +93,6 @@ def test_a_table_is_not_at_the_root_of_a_file_system_without_a_name() -> None:
         table_url("hdfs:///t")
 
 
-def test_tables_overlap_where_one_is_in_the_other() -> None:
-    assert overlap("s3a://b/lake", "s3a://b/lake")
-    assert overlap("s3a://b/lake/t", "s3a://b/lake")
-    assert overlap("s3a://b/lake", "s3a://b/lake/t")
-    assert not overlap("s3a://b/lake/table", "s3a://b/lake/t")
-    assert not overlap("s3a://b/lake/t", "s3a://b/lake/table")
-
-
 def test_file_urls_are_paths() -> None:
     assert file_path("out/table") is None
     assert file_path("s3a://bucket/t") is None
@@ -113,7 +105,9 @@ def test_file_urls_are_paths() -> None:
 def test_tables_overlap_by_whole_names() -> None:
     assert overlap("s3a://b/t", "s3a://b/t")
     assert overlap("s3a://b/t/inner", "s3a://b/t")
+    assert overlap("s3a://b/t", "s3a://b/t/inner")
     assert not overlap("s3a://b/t", "s3a://b/t2")
+    assert not overlap("s3a://b/t2", "s3a://b/t")
     assert not overlap("s3a://b/t", "s3a://c/t")
 
 
