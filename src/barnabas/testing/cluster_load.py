@@ -21,6 +21,7 @@ from barnabas.client.group_coordinator import GroupCoordinator
 from barnabas.client.producer import Producer
 from barnabas.client.records import OffsetAndMetadata, ProducerRecord
 from barnabas.client.settings import ClientSettings, ConsumerSettings, OffsetReset, ProducerSettings
+from barnabas.kernel.timers import Timers
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.outgoing import OutgoingSettings
 from barnabas.sasl.mechanisms import Login
@@ -148,17 +149,16 @@ class Users:
 
     async def _started(self, host: Host, settings: ClientSettings) -> Client:
         """Tries again where a login that fails is no surprise."""
+        timers = Timers(host.loop)
         while True:
             client = Client(host, settings, logging.getLogger(f"barnabas.simulated.{host.name}"))
             try:
                 await client.start()
             except AuthenticationFailedError as error:
-                try:
-                    if not isinstance(error, self.failures):
-                        raise
-                    await client.timers.sleep(LOGIN_PAUSE_MS)
-                finally:
-                    await client.close()
+                await client.close()
+                if not isinstance(error, self.failures):
+                    raise
+                await timers.sleep(LOGIN_PAUSE_MS)
             except (Exception, asyncio.CancelledError):
                 await client.close()
                 raise
