@@ -9,7 +9,7 @@ import pytest
 from barnabas.link.lines import Lines
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class One:
     address: str
     number: int

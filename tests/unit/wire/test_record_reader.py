@@ -290,6 +290,25 @@ def test_a_length_that_lies_is_left_to_the_long_way_whatever_the_size(size: int)
         scan_records(data, 1, 50)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        # The size of a key takes two bytes, and the key ends with what would be the size of a value, were it one.
+        write_varint(64) + bytes(63) + b"\x04" + b"\x03\0" + b"\0",
+        # Behind a value that is null stand less headers than none.
+        b"\x01\x01\x03" + bytes(3) + b"\0",
+        # A value of one byte, which together with its size is the size of all that is left, were it two bytes.
+        b"\x01\x02\x02" + b"\x03" + bytes(64) + b"\0",
+    ],
+    ids=["key", "null", "value"],
+)
+def test_what_looks_like_one_record_is_left_to_the_long_way(body: bytes) -> None:
+    data = write_varint(len(body) + 3) + b"\0\0\0" + body
+    assert scan_one(data, 0) is None
+    with pytest.raises(InvalidRecordError):
+        scan_records(data, 1, 50)
+
+
 def test_timestamps_beyond_64_bits_are_refused() -> None:
     data = record_bytes(b"\0" + write_varint(INT64_MAX) + b"\0\x01\x01\0")
     assert scan_records(data, 1, 0).max_timestamp_ms == INT64_MAX

@@ -6,13 +6,14 @@ import dataclasses
 import random
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.wire.byte_work import run_at_once
 from barnabas.wire.compression import compress
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
@@ -34,8 +35,10 @@ from barnabas.wire.record_validation import (
     SMALLEST_RECORD_BYTES,
     AppendOrigin,
     AppendRules,
+    ValidatedBatch,
     assign_offsets,
     check_produce_version,
+    validate_in_steps,
     validate_records,
 )
 from barnabas.wire.records import Record, TimestampType
@@ -173,6 +176,34 @@ def test_corruption_has_its_own_error() -> None:
         with pytest.raises(CorruptRecordError) as caught:
             validate_records(data, PLAIN, NOW_MS)
         assert caught.value.error is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_one_record_that_is_only_said_to_be_compressed_is_corrupt(codec: CompressionType) -> None:
+    builder = RecordBatchBuilder()
+    builder.append(NOW_MS, b"k", b"value")
+    with pytest.raises(RecordsError):
+        validate_records(with_header(builder.build(), attributes=codec), PLAIN, NOW_MS)
+
+
+@pytest.mark.parametrize("timestamp_type", TimestampType)
+@pytest.mark.parametrize("timestamp_ms", [0, -1, -2, -(2**63) + 1, -(2**63), 2**63 - 1])
+def test_one_record_has_the_timestamp_that_it_would_have_among_others(
+    timestamp_ms: int, timestamp_type: TimestampType
+) -> None:
+    rules = AppendRules(timestamp_type=timestamp_type)
+    builder = RecordBatchBuilder()
+    builder.append(NOW_MS, b"k", b"value")
+    batch = with_header(builder.build(), base_timestamp_ms=timestamp_ms, max_timestamp_ms=timestamp_ms)
+
+    def outcome(validate: Callable[[], ValidatedBatch]) -> object:
+        try:
+            return validate().max_timestamp_ms
+        except InvalidRecordError as error:
+            return str(error)
+
+    expected = outcome(lambda: run_at_once(validate_in_steps(batch, rules, NOW_MS)))
+    assert outcome(lambda: validate_records(batch, rules, NOW_MS)) == expected
 
 
 def test_sizes_have_their_own_error() -> None:

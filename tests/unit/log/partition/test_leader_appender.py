@@ -20,6 +20,7 @@ from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import LogBroker, records
+from tests.unit.log.verified import verified
 
 WithBroker = Callable[..., Any]
 NOW_MS = 1_700_000_000_000
@@ -157,6 +158,26 @@ def test_what_is_to_be_written_at_once_waits_where_not_all_of_it_goes_there_toge
         (segment,) = log.segments
         assert together.sent_bytes >= segment.size_bytes == log.log_end_offset * len(batches[0])
         assert len(segment.pending) == (0 if is_written else segment.size_bytes)
+
+    with_broker(scenario)
+
+
+def test_a_batch_of_a_transaction_among_others_opens_it_where_it_may(with_broker: WithBroker) -> None:
+    def batches() -> list[bytearray]:
+        fields = {"producer_id": 1, "producer_epoch": 0}
+        first = records(b"a", base_sequence=0, is_transactional=True, **fields)
+        return [records(b"x"), first, records(b"y"), records(b"b", base_sequence=1, is_transactional=True, **fields)]
+
+    async def scenario(broker: LogBroker) -> None:
+        log = broker.log()
+        outcomes = appended_together(log, batches(), 0)
+        refused = [each.code for each in outcomes if isinstance(each, AppendError)]
+        assert refused == [ErrorCode.INVALID_TXN_STATE] * 2
+        assert (log.log_end_offset, log.producers.first_unstable_offset) == (2, None)
+        with verified(log.producers, 1):
+            outcomes = appended_together(log, batches(), 0)
+        assert [each.first_offset for each in outcomes if isinstance(each, AppendResult)] == [2, 3, 4, 5]
+        assert log.producers.first_unstable_offset == 3
 
     with_broker(scenario)
 
