@@ -427,3 +427,14 @@ def test_the_next_batches_of_a_producer_are_known_and_nothing_else_is() -> None:
         assert next_of(known, 0, sequence, 1, 51, 1000) == wanted
         for epoch, other in ((0, sequence - 3), (0, sequence + 1), (1, 0), (1, sequence)):
             assert next_of(known, epoch, other, 1, 51, 1000) is None
+
+
+@pytest.mark.parametrize("begin", [INT32_MAX - 4, INT32_MAX - 3, INT32_MAX - 1])
+def test_the_next_batch_of_a_producer_may_go_beyond_the_largest_sequence(partition: Partition, begin: int) -> None:
+    partition.send(begin, 2)
+    known, after = partition.state.fields(PRODUCER), (begin + 2) & INT32_MAX
+    assert known is not None
+    found = next_of(known, 0, after, 3, 53, 1000)
+    assert found == partition.prepared(header(after, 4), 50)
+    assert found is not None
+    assert found[2][-1][0] == (begin + 5) & INT32_MAX
