@@ -62,3 +62,13 @@ def test_data_that_its_connection_does_not_take_yet_is_not_missed() -> None:
     assert records.carry_data(180, is_all=True)
     records.cut(b"".join(map(record, [40] * 100)), 1_000)
     assert not records.carry_data(199, is_all=True)
+
+
+@pytest.mark.parametrize("sizes", [[22], [63], [64], [22, 63, 64, 300]], ids=str)
+def test_small_records_are_counted_and_none_is_taken_where_there_is_no_turn(sizes: list[int]) -> None:
+    data = b"".join(map(record, sizes))
+    records = Records()
+    assert (records.cut(data, 0), records.small) == (0, 0)
+    assert (records.cut(data, -3), records.small) == (0, 0)
+    assert (records.cut(data, 10), records.small) == (len(data), sum(size < 64 for size in sizes))
+    assert (records.cut(record(300), 10), records.small) == (305, 0), "of those alone that it took last"
