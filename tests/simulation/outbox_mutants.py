@@ -102,11 +102,6 @@ def commit_the_first_share_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FirstSender, "_transact", apart)
 
 
-def tell_nobody_of_the_others(patch: pytest.MonkeyPatch) -> None:
-    """How many senders there are stands in no metadata."""
-    patch.setattr(outbox_offsets.Sent, "metadata", property(lambda self: self.fingerprint))
-
-
 OUTBOX_MUTANTS = (
     Mutant("sends again without asking", OUTBOX, send_again_without_asking),
     Mutant("takes doubt for success", OUTBOX, take_doubt_for_success),
@@ -115,5 +110,4 @@ OUTBOX_MUTANTS = (
     Mutant("commits the offset first", OUTBOX, commit_the_offset_first),
     Mutant("sends shares without asking", OUTBOX, send_shares_without_asking),
     Mutant("commits the first share first", OUTBOX, commit_the_first_share_first),
-    Mutant("tells nobody of the others", OUTBOX, tell_nobody_of_the_others),
 )
