@@ -5,14 +5,21 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from barnabas.client.cluster import PartitionInfo, TopicInfo
 from barnabas.pipelines import dead_letters
 from barnabas.pipelines.batch_offsets import BatchRange
-from barnabas.pipelines.dead_letters import LetterBook, LetterWriter, letter_sources, new_letters_topic, reason_of
+from barnabas.pipelines.dead_letters import (
+    LetterBook,
+    LetterWriter,
+    letter_sources,
+    letters_since,
+    new_letters_topic,
+    reason_of,
+)
 from barnabas.pipelines.definition import OnError, ParquetSink, Pipeline
 from barnabas.pipelines.sources import ROW_BYTES_MAX, KafkaOptions
 from barnabas.pipelines.state_directory import StateDirectory
@@ -132,3 +139,22 @@ def test_the_reason_of_a_letter_has_the_schema_but_no_more_of_it_than_a_person_r
     wide = dataclasses.replace(source, schema=", ".join(f"c{number} STRING" for number in range(1_000)))
     assert len(reason_of(wide)) < 1_100
     assert reason_of(wide).endswith(" ...")
+
+
+@pytest.mark.parametrize(("since_ms", "from_ms"), [(1_000_000, "940000"), (59_999, "0")])
+def test_letters_are_looked_for_from_a_minute_before_since_clocks_differ(since_ms: int, from_ms: str) -> None:
+    given: dict[str, str] = {}
+
+    class Reader:
+        def format(self, _name: str) -> Reader:
+            return self
+
+        def options(self, **options: str) -> Reader:
+            given.update(options)
+            return self
+
+        def load(self) -> None: ...
+
+    letters_since(cast("Any", SimpleNamespace(read=Reader())), "delays.dlq", since_ms, KafkaOptions("host:1"))
+    assert (given["subscribe"], given["startingTimestamp"]) == ("delays.dlq", from_ms)
+    assert (given["startingOffsetsByTimestampStrategy"], given["includeHeaders"]) == ("latest", "true")

@@ -94,6 +94,12 @@ def test_rows_have_the_columns_of_what_is_behind_a_change() -> None:
     assert key_fields_of(envelope_descriptors(), "air.Value") == ("id", "full_name")
 
 
+def test_columns_are_known_without_regard_to_case() -> None:
+    row = {"type": "record", "name": "Row", "fields": [{"name": "ID", "type": "int"}]}
+    schema = _changed(before=["null", row], after=["null", "Row"], op="string")
+    assert (envelope_of(schema, None).columns, envelope_of(schema, None).before) == ((("ID", "INT"),), {"id"})
+
+
 def _changed(**types: Any) -> bytes:
     fields = [{"name": name, "type": kind} for name, kind in types.items()]
     return json.dumps({"type": "record", "name": "E", "fields": fields}).encode()
