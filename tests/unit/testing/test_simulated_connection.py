@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.kernel.host import Host
 from barnabas.testing.profile import NetworkProfile, Profile
-from barnabas.testing.simulated_connection import PIECE_BYTES
+from barnabas.testing.simulated_connection import PIECE_BYTES, SimulatedTransport
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.testing.connected_pair import PORT, ConnectedPair, Listener, fresh_listeners, serving
 
@@ -54,7 +54,10 @@ def test_delivery_takes_the_latency_of_the_link(listeners: type[Listener]) -> No
 def test_bytes_on_their_way_may_be_spoiled(listeners: type[Listener]) -> None:
     with Simulation(1) as simulation:
         pair = ConnectedPair(simulation, listeners)
-        pipe = pair.out.outward
+        near, far = pair.out, pair.back
+        assert isinstance(near, SimulatedTransport)
+        assert isinstance(far, SimulatedTransport)
+        pipe = near.outward
         pipe.spoil = lambda data: None if data is None else data.upper()
         pair.out.write(bytearray(b"turned "))
         simulation.run_until(lambda: bytes(pair.far.data) == b"TURNED ")
@@ -63,9 +66,9 @@ def test_bytes_on_their_way_may_be_spoiled(listeners: type[Listener]) -> None:
         pair.out.write_eof()
         simulation.run_for(1.0)
         assert (bytes(pair.far.data), pair.out.get_write_buffer_size()) == (b"TURNED ", 0)
-        assert not pair.back.is_half_closed
+        assert not far.is_half_closed
         pipe.end()
-        simulation.run_until(lambda: pair.back.is_half_closed or pair.back.gone)
+        simulation.run_until(lambda: far.is_half_closed or far.gone)
 
 
 def test_the_network_tells_of_each_connection(listeners: type[Listener]) -> None:
