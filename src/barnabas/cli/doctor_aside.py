@@ -5,6 +5,8 @@ It loads no asyncio: what takes long begins before there is a loop.
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,6 +17,19 @@ from barnabas.cli.doctor_findings import Finding
 Result = TypeVar("Result")
 ANSWER_SECONDS: Final = 5.0
 """How long a file system or a name may take."""
+_NOTHING_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EBADF})
+
+
+def mode_of(path: str) -> int | None:
+    """The mode of a file or directory; None where there is none. Raises OSError where that cannot be told, and loads no
+    `pathlib`, which does the same.
+    """
+    try:
+        return os.stat(path).st_mode
+    except OSError as error:
+        if error.errno in _NOTHING_THERE:
+            return None
+        raise
 
 
 def begin(work: Callable[[], Result]) -> Future[Result]:

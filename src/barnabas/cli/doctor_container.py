@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from barnabas.cli.doctor_findings import Finding, State
@@ -15,7 +15,7 @@ _NO_LIMIT: Final = 1 << 60
 """What version 1 has where there is no limit is as much as its counters can hold."""
 
 
-def check_container(root: Path = Path("/")) -> list[Finding]:
+def check_container(root: str | os.PathLike[str] = "/") -> list[Finding]:
     """The limits of this process; nothing where there are none."""
     found = []
     memory = memory_limit(root)
@@ -37,14 +37,14 @@ def check_container(root: Path = Path("/")) -> list[Finding]:
     return found
 
 
-def memory_limit(root: Path) -> int | None:
+def memory_limit(root: str | os.PathLike[str]) -> int | None:
     """In bytes; the lowest on the way up, None without one."""
     texts = [*_values(root, "", "memory.max"), *_values(root, "memory", "memory.limit_in_bytes")]
     limits = [int(text) for text in texts if text.isdecimal() and int(text) < _NO_LIMIT]
     return min(limits, default=None)
 
 
-def processor_limit(root: Path) -> float | None:
+def processor_limit(root: str | os.PathLike[str]) -> float | None:
     """In processors; the lowest on the way up, None without one."""
     pairs = [text.split() for text in _values(root, "", "cpu.max")]
     quotas = _values(root, "cpu", "cpu.cfs_quota_us")
@@ -60,30 +60,34 @@ def _is_positive(text: str) -> bool:
     return text.isdecimal() and int(text) > 0
 
 
-def _values(root: Path, controller: str, name: str) -> list[str]:
+def _values(root: str | os.PathLike[str], controller: str, name: str) -> list[str]:
     """What the files of this name have, from the process's own group up; `controller` is empty for version 2."""
     found = []
     for directory in _groups(root, controller):
         try:
-            found.append((directory / name).read_text(errors="replace").strip())
+            found.append(_text(os.path.join(directory, name)).strip())
         except OSError:
             continue
     return found
 
 
-def _groups(root: Path, controller: str) -> Iterator[Path]:
+def _groups(root: str | os.PathLike[str], controller: str) -> Iterator[str]:
     """The process's group and those above it; within a container its own is the topmost that is seen."""
-    top = root / "sys/fs/cgroup" / controller
+    top = os.path.join(root, "sys/fs/cgroup", controller).rstrip("/")
     try:
-        lines = (root / "proc/self/cgroup").read_text(errors="replace").splitlines()
+        lines = _text(os.path.join(root, "proc/self/cgroup")).splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controller in controllers.split(","):
-            here = top / path.strip("/")
-            while here != top:
-                yield here
-                here = here.parent
-            yield top
+            names = [name for name in path.split("/") if name]
+            for depth in range(len(names), -1, -1):
+                yield os.path.join(top, *names[:depth])
             return
+
+
+def _text(path: str) -> str:
+    """Raises OSError."""
+    with open(path, errors="replace") as stream:
+        return stream.read()

@@ -15,10 +15,10 @@ def check_java() -> list[Finding]:
     if find_spec("pyspark") is None:
         what = "pipelines need Spark, which is not installed"
         return [Finding("java", State.NOTE, what, "pip install 'barnabas[spark]' where you want them")]
-    from barnabas.pipelines.java import look_for_java
+    from barnabas.pipelines.java import look_for_program
 
-    java = look_for_java()
-    if isinstance(java, str):
-        what, _, advice = java.partition(". ")
+    found = look_for_program()
+    if isinstance(found, str):
+        what, _, advice = found.partition(". ")
         return [Finding("java", State.WARNING, what, advice)]
-    return [Finding("java", State.OK, f"Java {java.major_version} for Spark: {java.executable}")]
+    return [Finding("java", State.OK, f"Java {found[1]} for Spark: {found[0]}")]

@@ -6,13 +6,13 @@ import asyncio
 import errno
 import os
 import socket
+import stat
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from barnabas.cli.doctor_aside import aside, found_aside
+from barnabas.cli.doctor_aside import aside, found_aside, mode_of
 from barnabas.cli.doctor_container import check_container
 from barnabas.cli.doctor_findings import Finding, State
 from barnabas.cli.output import printable, size
@@ -160,9 +160,10 @@ def check_directory(directory: str) -> list[Finding]:
 
 
 def _check_directory(directory: str, shown: str) -> list[Finding]:
-    path = Path(directory)
-    there = next((each for each in (path, *path.absolute().parents) if each.exists()), Path("/"))
-    if not there.is_dir():
+    there = os.path.abspath(directory)
+    while (mode := mode_of(there)) is None and there != os.path.dirname(there):
+        there = os.path.dirname(there)
+    if not stat.S_ISDIR(mode or 0):
         return [Finding("directory", State.CRITICAL, f"{there} is no directory", "name another in log.dirs")]
     if not os.access(there, os.W_OK | os.X_OK):
         what = f"{shown}: this user may not write to {there}"
@@ -257,11 +258,15 @@ async def existing(directories: Iterable[str]) -> list[str]:
     answer is among them.
     """
     names = list(dict.fromkeys(directories))
-    found = await asyncio.gather(*(aside(Path(name).is_dir) for name in names), return_exceptions=True)
+    found = await asyncio.gather(*(aside(partial(_is_directory, name)) for name in names), return_exceptions=True)
     return [name for name, is_there in zip(names, found, strict=True) if is_there]
 
 
 # Inside.
+
+
+def _is_directory(name: str) -> bool:
+    return stat.S_ISDIR(mode_of(name) or 0)
 
 
 def _has_module(name: str) -> bool:
@@ -295,10 +300,11 @@ def _addresses_of(name: str) -> list[str]:
         return []
 
 
-def _file_system_of(path: Path) -> str | None:
+def _file_system_of(path: str | os.PathLike[str], mounts: str = "/proc/self/mountinfo") -> str | None:
     """The type of the file system, as Linux tells it."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        with open(mounts, errors="replace") as stream:
+            lines = stream.read().splitlines()
     except OSError:
         return None
     best: tuple[int, str | None] = (-1, None)

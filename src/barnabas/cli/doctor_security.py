@@ -7,9 +7,9 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
+from barnabas.cli.doctor_aside import mode_of
 from barnabas.cli.doctor_findings import Finding, State
 from barnabas.cli.output import counted, printable
 
@@ -24,9 +24,9 @@ def secured_directories(directories: Iterable[str]) -> Iterator[str]:
     found: dict[str, None] = {}
     for directory in directories:
         # That of broker 1 is broker-1/data.
-        for root in (Path(directory), Path(directory).absolute().parent.parent):
-            if (root / _NAME / "authority.pem").is_file():
-                found[str(root / _NAME)] = None
+        for root in (directory, os.path.dirname(os.path.dirname(os.path.abspath(directory)))):
+            if mode_of(os.path.join(root, _NAME, "authority.pem")) is not None:
+                found[os.path.join(root, _NAME)] = None
     yield from found
 
 
@@ -37,11 +37,11 @@ def check_security(directory: str, now: dt.datetime) -> list[Finding]:
 
 def _of_rights(directory: str) -> Finding:
     where = printable(directory)
-    paths = [Path(directory), *Path(directory).iterdir()]
-    if all(path.lstat().st_mode & _OTHERS == 0 for path in paths):
+    modes = [os.lstat(path).st_mode for path in (directory, *(each.path for each in os.scandir(directory)))]
+    if all(mode & _OTHERS == 0 for mode in modes):
         return Finding(_NAME, State.OK, f"only this user reads {where}")
     # Who may not come into the directory does not come to the files.
-    state = State.CRITICAL if paths[0].lstat().st_mode & _OTHERS else State.WARNING
+    state = State.CRITICAL if modes[0] & _OTHERS else State.WARNING
     return Finding(_NAME, state, f"others of this machine may read secrets in {where}", f"chmod -R go= {where}")
 
 
@@ -52,7 +52,8 @@ def _of_certificates(directory: str, now: dt.datetime) -> Finding:
     try:
         for name in sorted(os.listdir(directory)):
             if name.endswith(".pem"):
-                left[name] = days_left((Path(directory) / name).read_bytes(), now)
+                with open(os.path.join(directory, name), "rb") as stream:
+                    left[name] = days_left(stream.read(), now)
     except ImportError:
         return Finding("certificates", State.NOTE, "certificates are not looked at", "pip install 'barnabas[tls]'")
     damaged = [name for name, days in left.items() if days is None]

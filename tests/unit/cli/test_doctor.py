@@ -128,9 +128,7 @@ def test_a_directory_that_is_no_directory_or_must_not_be_written(
     assert found.state is State.CRITICAL
 
 
-def test_the_file_system_of_a_directory_is_that_of_the_nearest_mount(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_system_of_a_directory_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(
         "1 0 8:1 / / rw - ext4 /dev/sda rw\n"
@@ -140,10 +138,22 @@ def test_the_file_system_of_a_directory_is_that_of_the_nearest_mount(
         "nonsense\n"
     )
     (tmp_path / "a b").mkdir()
-    real = Path
-    monkeypatch.setattr(doctor_machine, "Path", lambda name: mounts if name == "/proc/self/mountinfo" else real(name))
     for directory, kind in ((tmp_path, "tmpfs"), (tmp_path / "a b", "xfs"), (tmp_path.parent, "ext4")):
-        assert doctor_machine._file_system_of(directory) == kind
+        assert doctor_machine._file_system_of(directory, str(mounts)) == kind
+
+
+def test_a_directory_that_cannot_be_looked_at_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    (found,) = check_directory(f"{tmp_path}/data")
+    assert (found.state, "Permission denied" in found.what) == (State.CRITICAL, True)
+    assert asyncio.run(doctor_machine.existing([f"{tmp_path}/data"])) == [f"{tmp_path}/data"]
+    with pytest.raises(PermissionError):
+        list(secured_directories([f"{tmp_path}/data"]))
 
 
 @contextlib.contextmanager

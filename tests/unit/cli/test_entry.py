@@ -147,6 +147,7 @@ HEAVY = (
     "rich",
     "decimal",
     "json",
+    "pathlib",
     "shutil",
     "barnabas.config.keys",
 )
