@@ -277,11 +277,14 @@ class LeaderAppender:
             next_offset = last_offset + 1
         if not places:
             return together
-        if state.segments.active.should_roll(size_bytes, next_offset - 1, latest_ms, now_ms):
+        segment = state.segments.active
+        if segment.should_roll(size_bytes, next_offset - 1, latest_ms, now_ms) or (
+            not segment.size_bytes and segment.is_rolled_within(places[0][2], latest_ms)
+        ):
             # Some of them may still belong into this segment, or into none.
             return self._append_each(run[: len(outcomes)], leader_epoch, now_ms)
         try:
-            state.segments.active.append_batches(b"".join(parts), places, writes_at_once=writes_at_once)
+            segment.append_batches(b"".join(parts), places, writes_at_once=writes_at_once)
         except OSError as error:
             return AppendedTogether.refused(state.append_failed(error), len(outcomes))
         together.record_count += next_offset - base_offset

@@ -328,6 +328,13 @@ class Segment:
         age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self._created_ms
         return age_ms > config.segment_ms - self._jitter_ms
 
+    def is_rolled_within(self, first_timestamp_ms: int, max_timestamp_ms: int) -> bool:
+        """Whether one of several batches, the first of this segment with that timestamp, may belong into the next, as
+        the segment is as old as its first batch says."""
+        return (
+            first_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms > self.config.segment_ms - self._jitter_ms
+        )
+
     def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int, *, writes_at_once: bool = False) -> None:
         """Adds one whole batch, which ends with `last_offset`; `records` may change when this returns. With
         `writes_at_once` it does not join others, however small it is.

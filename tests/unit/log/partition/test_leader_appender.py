@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.segments.segment import Segment
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_batch import RecordBatch, set_checksum
 from barnabas.wire.records import TimestampType
 from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import LogBroker, records
@@ -52,6 +53,9 @@ class Producers:
                 self._sequences[producer_id] = sequence + len(values)
             fields |= {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
         data = records(*values, **fields)
+        if 0.8 < kind < 0.9:  # it names another timestamp as the largest than it has
+            data[35:43] = (NOW_MS + 7_000).to_bytes(8)
+            set_checksum(data)
         if kind > 0.95:
             data[-1] ^= 1
         self._sent.append(data)
@@ -107,10 +111,11 @@ def appended_together(log: PartitionLog, batches: Sequence[bytearray], epoch: in
         LogConfig(),
         LogConfig(segment_bytes=2000, index_interval_bytes=100),
         LogConfig(segment_bytes=700),
+        LogConfig(segment_ms=900),
         LogConfig(compression_type="gzip"),
         LogConfig(index_interval_bytes=700, message_timestamp_after_max_ms=500),
     ],
-    ids=["usual", "rolls", "too large for a segment", "recompressed", "indexed"],
+    ids=["usual", "rolls", "too large for a segment", "rolls by time", "recompressed", "indexed"],
 )
 def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, config: LogConfig, seed: int) -> None:
     chance = random.Random(seed)
@@ -204,6 +209,29 @@ def test_a_producer_that_knows_the_time_of_the_append_gets_its_mark_too(with_bro
             batch.verify()
 
     with_broker(scenario, config=LogConfig(message_timestamp_type="LogAppendTime"))
+
+
+def test_nothing_is_appended_behind_a_write_that_failed(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(broker: LogBroker) -> None:
+        log = broker.log()
+        batches = [
+            records(b"v", producer_id=number, producer_epoch=0, base_sequence=sequence)
+            for number, sequence in ((1, 0), (2, 0), (1, 9), (2, 1), (3, 0))  # the third begins another write
+        ]
+        with monkeypatch.context() as patch:
+
+            def fail(*_: object, **__: object) -> None:
+                patch.undo()
+                raise OSError(errno.EIO, "a broken disk")
+
+            patch.setattr(Segment, "append_batches", fail)
+            outcomes = appended_together(log, batches, 0)
+        assert [each.code for each in outcomes if isinstance(each, AppendError)] == [ErrorCode.KAFKA_STORAGE_ERROR] * 5
+        assert (log.log_end_offset, len(log.producers)) == (0, 0)
+
+    with_broker(scenario, is_clean=False)
 
 
 def test_nothing_is_appended_to_a_log_that_is_closed(with_broker: WithBroker) -> None:
