@@ -30,7 +30,7 @@ from barnabas.log.directories.names import DirectoryKind, marked_directory_name,
 from barnabas.log.manager.log_metrics import LogMetrics
 from barnabas.log.manager.log_replacement import complete_replacement, is_replaceable, prepare_replacement
 from barnabas.log.manager.log_tasks import LogTasks
-from barnabas.log.manager.start_up import LogStartUp, StartUpProgress
+from barnabas.log.manager.start_up import LogStartUp, StartUpProgress, loads_at_once
 from barnabas.log.partition.appending import storage_error
 from barnabas.log.partition.loaded_log import create_log
 from barnabas.log.partition.log_config import LogConfig, LogSettings
@@ -107,7 +107,7 @@ class LogManager:
         )
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
         self._tasks = LogTasks(self, host, timers, scheduler, self._logger)
-        self._metrics.register(self.directories, settings.recovery_threads_per_data_dir, self._tasks.cleaner)
+        self._metrics.register(self.directories, loads_at_once(settings, was_clean=False), self._tasks.cleaner)
 
     # What there is.
 

@@ -19,8 +19,8 @@ class LogMetrics:
         self.progress = StartUpProgress()
         self._registry = registry
 
-    def register(self, directories: Sequence[LogDirectory], recovery_threads: int, cleaner: LogCleaner) -> None:
-        """The gauges that do not belong to a log; `recovery_threads` is how many logs of each are loaded at a time."""
+    def register(self, directories: Sequence[LogDirectory], loads_at_once: int, cleaner: LogCleaner) -> None:
+        """The gauges that do not belong to a log; `loads_at_once` is how many logs of each are."""
         gauge = self._registry.gauge
         gauge(_cleaner_name("time-since-last-run-ms"), lambda: cleaner.ms_since_last_run)
         gauge(_manager_name("OfflineLogDirectoryCount"), lambda: sum(directory.is_offline for directory in directories))
@@ -31,7 +31,7 @@ class LogMetrics:
             gauge(_cleaner_name("uncleanable-bytes", tags), partial(_uncleanable_bytes, cleaner, directory))
             tags = (("dir", directory.path),)
             gauge(_manager_name("remainingLogsToRecover", tags), partial(self._logs_remaining, directory.path))
-            for number in range(recovery_threads):
+            for number in range(loads_at_once):
                 of_thread = (("dir", directory.path), ("threadNum", str(number)))
                 read = partial(self._segments_remaining, directory.path, number)
                 gauge(_manager_name("remainingSegmentsToRecover", of_thread), read)

@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.kernel.host import Host, OffloadKind
 from barnabas.log.directories.deletions import Deletions
@@ -15,12 +15,16 @@ from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.directories.names import DirectoryKind, parse_partition_directory
 from barnabas.log.manager.interrupted_moves import settle_moves
 from barnabas.log.manager.log_loader import ANY_OFFSET, LoadProgress, LoadRequest, load_log
-from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import is_tiered
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.queued_log import make_log
 from barnabas.wire.topics import TopicPartition
+
+_RECOVERED_AT_ONCE: Final = 2
+"""Of each directory, at least, after any end but a clean stop: what is checked needs a core, and what is not in the
+page cache the disk. Kafka's default is one, and two from 4.0 on (KIP-1030)."""
 
 
 class DuplicateLogError(Exception):
@@ -64,6 +68,14 @@ def _gaps_end_offset(partition: TopicPartition, config: LogConfig, found: _Found
     if config.is_compacted and partition not in found.recovery_points:
         return ANY_OFFSET
     return found.cleaned.get(partition, 0)
+
+
+def loads_at_once(settings: LogSettings, *, was_clean: bool) -> int:
+    """How many logs of a directory are loaded at a time. After a clean stop hardly anything is read, and a second
+    thread would only wait for the first one's Python.
+    """
+    threads = settings.recovery_threads_per_data_dir
+    return threads if was_clean else max(threads, _RECOVERED_AT_ONCE)
 
 
 class LogStartUp:
@@ -233,7 +245,8 @@ class LogStartUp:
                         directory.path,
                     )
 
-        await asyncio.gather(*(work(number) for number in range(self._services.settings.recovery_threads_per_data_dir)))
+        at_once = loads_at_once(self._services.settings, was_clean=directory.was_clean)
+        await asyncio.gather(*map(work, range(at_once)))
         if directory.is_offline:
             for log in logs:
                 log.go_offline()

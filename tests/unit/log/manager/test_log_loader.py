@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from barnabas.kernel.metrics import Gauge
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.manager import start_up
-from barnabas.log.manager.log_loader import LoadProgress
+from barnabas.log.manager.log_loader import LoadProgress, load_log
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.record_batch import RecordBatch
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
@@ -139,6 +140,41 @@ def test_tells_how_many_segments_are_to_be_recovered_yet(
     assert batches[-1] >= len(logs_of(directory))
     assert gauges
     assert not any(gauges)
+
+
+@pytest.mark.parametrize(("is_clean", "at_once"), [(False, 2), (True, 1)])
+def test_after_a_crash_two_logs_of_a_directory_are_recovered_side_by_side(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, is_clean: bool, at_once: int
+) -> None:
+    """Whatever `num.recovery.threads.per.data.dir` says, whose default is one."""
+    logs = [FLIGHTS._replace(partition=number) for number in range(4)]
+    lock = threading.Condition()
+    under_way: list[int] = [0]
+
+    def load(*arguments: Any) -> Any:
+        with lock:
+            under_way.append(under_way[-1] + 1)
+            lock.notify_all()
+            assert lock.wait_for(lambda: max(under_way) >= at_once, timeout=10.0)
+        loaded = load_log(*arguments)
+        with lock:
+            under_way.append(under_way[-1] - 1)
+        return loaded
+
+    async def write_all(broker: LogBroker) -> None:
+        for partition in logs:
+            broker.log(partition).append_as_leader(records(b"value"), 0)
+            await broker.written(broker.log(partition))
+
+    async def check(broker: LogBroker) -> None:
+        assert {partition: log.log_end_offset for partition, log in broker.manager.logs.items()} == dict.fromkeys(
+            logs, 1
+        )
+
+    with_broker(write_all, is_clean=is_clean)
+    monkeypatch.setattr(start_up, "load_log", load)
+    with_broker(check)
+    assert max(under_way) == at_once
 
 
 def test_what_is_below_the_recovery_point_is_not_read_again(with_broker: WithBroker, directory: Path) -> None:
