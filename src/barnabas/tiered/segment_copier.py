@@ -97,6 +97,8 @@ class SegmentCopier:
         self.being_copied.add(segment_id)
         try:
             await self._topic.publish(metadata)
+            # The child finds files by their names; what completes a segment may be on its way to them.
+            await log.log_directory.settle()
             work = self._work(log, candidate, metadata)
             child = await self._host.spawn(ENTRY, work.encode())
             self._children.add(child)

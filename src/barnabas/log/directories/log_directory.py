@@ -92,6 +92,11 @@ class LogDirectory:
             self._logger.warning("Log directory %s is slower than what is to be written to it", self.path)
         self.on_full(self)
 
+    async def settle(self) -> None:
+        """Returns when all that was changed on the loop so far is in the files. Raises OSError."""
+        if self.queue is not None:
+            await self.queue.settle()
+
     def open(self) -> None:
         """Makes the directory where it is missing and keeps other brokers out.
 

@@ -282,6 +282,10 @@ class LogCleaner:
         return chosen
 
     async def _clean(self, log: PartitionLog, chosen: CleanableRange) -> None:
+        try:
+            await log.log_directory.settle()  # the child finds files by their names
+        except OSError:
+            return  # the directory has failed
         files, directory, truncations = self._host.files, log.directory, log.truncations
         reconfigurations = self._reconfigurations
         segments = {segment.base_offset: segment for segment in log.segments}

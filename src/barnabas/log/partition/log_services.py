@@ -45,7 +45,7 @@ class LogServices:
     ) -> Result:
         """As `offload_with_retry`, by the workers of a log directory: another one that hangs lets it not wait; and
         behind all that was changed on the loop before. Raises OSError where that fails, too."""
-        if directory.queue is not None:
+        if directory.queue is not None:  # without it, the work begins in this turn
             await directory.queue.settle()
         lane = directory.path
         return await offload_with_retry(self.host, self.timers, kind, function, *arguments, order=order, lane=lane)
