@@ -142,3 +142,22 @@ def test_a_new_epoch_takes_the_place_of_the_old_one() -> None:
     list(partitions.changed())
     partitions.end_delays(10.0)
     assert names(partitions) == {}
+
+
+def test_what_is_not_written_is_withheld_and_looked_at_again_after_a_delay() -> None:
+    partitions = FetcherPartitions()
+    one, other = fetched(0), fetched(1)
+    partitions.add(one)
+    partitions.add(other)
+    assert one.partition.log is not None
+    one.partition.log.has_unwritten = True
+    assert names(partitions) == {0: False, 1: True}
+    assert partitions.take_withheld() == [one]
+    assert partitions.take_withheld() == []
+    partitions.delay(one, 5.0)
+    assert names(partitions) == {0: False}
+    assert partitions.take_withheld() == []
+    partitions.end_delays(5.0)
+    one.partition.log.has_unwritten = False
+    assert names(partitions) == {0: True}
+    assert partitions.take_withheld() == []

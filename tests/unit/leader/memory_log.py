@@ -33,6 +33,8 @@ class FollowerAppend(NamedTuple):
 class MemoryLog:
     """As much of `PartitionLog` as replication uses; records are lists of values, or of entries for followers."""
 
+    has_unwritten = False
+
     def __init__(self, partition: TopicPartition, *, min_insync_replicas: int = 1) -> None:
         self.partition = partition
         self.topic_id: Uuid | None = TOPIC_ID
@@ -47,6 +49,10 @@ class MemoryLog:
         """Called before each append of a follower; may raise."""
         self.wait: Callable[[], object] = lambda: None
         """Called where a truncation waits for the recovery point."""
+
+    @property
+    def append_end_offset(self) -> int:
+        return self.log_end_offset
 
     def assign_topic_id(self, topic_id: Uuid) -> None:
         self.topic_id = topic_id
