@@ -11,13 +11,13 @@ from barnabas.config.keys import Required
 from barnabas.config.settings import take, taken_keys
 from barnabas.config.topic_config import topic_config
 from barnabas.log.partition.log_config import LogConfig, LogSettings
-from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE
+from barnabas.log.partition.log_keys import DIRECTORY_PATIENCE, DIRECTORY_WRITES
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.records import TimestampType
 
 BROKER_VALUES = {
     name: None if isinstance(key.default, Required) else key.default for name, key in broker_keys().items()
-} | {DIRECTORY_PATIENCE.name: DIRECTORY_PATIENCE.default}
+} | {key.name: key.default for key in (DIRECTORY_PATIENCE, DIRECTORY_WRITES)}
 
 
 def test_is_taken_from_the_configs_of_a_topic() -> None:
@@ -64,3 +64,16 @@ def test_the_rules_are_made_once_for_all_logs_of_a_topic() -> None:
     assert config.append_rules is config.append_rules
     assert config.segment_config is config.segment_config
     assert replace(config, message_bytes_max=7).append_rules.batch_bytes_max == 7
+
+
+@pytest.mark.parametrize(
+    ("writes", "directories", "are_queued"),
+    [
+        *(("auto", 1, False), ("auto", 2, True), ("loop", 1, False), ("loop", 2, False)),
+        *(("offload", 1, True), ("offload", 2, True)),
+    ],
+)
+def test_writes_leave_the_loop_where_there_are_several_directories(
+    writes: str, directories: int, are_queued: bool
+) -> None:
+    assert LogSettings(directory_writes=writes).queues_writes(directories) is are_queued
