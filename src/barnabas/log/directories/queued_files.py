@@ -215,10 +215,13 @@ class QueuedFiles:
             made = self._progress.steps
             first = made // 2 - self._forgotten
             found: _Found | None = None
-            for place in (self._resolve(path, first), self._resolve(path, first + made % 2)):
-                if place == _TO_BE_MADE:
-                    return None
-                if place is not None and found is None:
+            before = self._resolve(path, first)
+            if before == _TO_BE_MADE:
+                return None
+            if before is None:  # it goes, whether that is being done or not
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            for place in (before, self._resolve(path, first + made % 2)):
+                if place and found is None:
                     with contextlib.suppress(FileNotFoundError):
                         found = look(place)
             if made != self._progress.steps:
