@@ -14,9 +14,13 @@ _JOINED_BYTES_MAX: Final = 1024 * 1024
 class Overlay:
     """What is to be changed in one file, in order."""
 
-    __slots__ = ("changes", "opened", "path")
+    __slots__ = ("changes", "done", "opened", "opening", "path")
 
     def __init__(self, path: str) -> None:
+        self.done = 0
+        """Changes that are in the file, and are kept as long as a descriptor is not that of the file yet."""
+        self.opening = 0
+        """Descriptors that are yet to become its."""
         self.opened = 0
         """Descriptors of it."""
         self.path = path
@@ -116,10 +120,11 @@ class NamedChange(Change):
 class OpenAs(NamedChange):
     """A file is made, or emptied, and has a descriptor that was reserved."""
 
-    __slots__ = ("descriptor", "flags")
+    __slots__ = ("descriptor", "file", "flags")
 
-    def __init__(self, descriptor: int, path: str, flags: int) -> None:
+    def __init__(self, file: Overlay, descriptor: int, path: str, flags: int) -> None:
         super().__init__(path)
+        self.file = file
         self.descriptor = descriptor
         self.flags = flags
 

@@ -176,16 +176,25 @@ class QueuedFiles:
         """What they have changed is in the files."""
         self._done += len(changes)
         named = 0
+        touched: dict[Overlay, None] = {}
         for change in changes:
             overlay = change.overlay
             if overlay is not None:
-                del overlay.changes[0]
-                if not overlay.changes and not overlay.opened and self._overlay_of(overlay.path) is overlay:
-                    self._forget_path(overlay.path)
+                overlay.done += 1
+                touched[overlay] = None
                 if type(change) is Write:
                     self._bytes -= len(change.data)
             elif isinstance(change, NamedChange):
                 named += 1
+                if isinstance(change, OpenAs):
+                    change.file.opening -= 1
+                    touched[change.file] = None
+        for overlay in touched:
+            if not overlay.opening:
+                del overlay.changes[: overlay.done]
+                overlay.done = 0
+            if not overlay.changes and not overlay.opened and self._overlay_of(overlay.path) is overlay:
+                self._forget_path(overlay.path)
         del self._named[:named]
         self._forgotten += named
 
@@ -326,8 +335,10 @@ class QueuedFiles:
                 return descriptor
         self._check()
         descriptor = self._files.reserve()
-        self._has_opened(path, descriptor, Overlay(path) if overlay is None or flags & os.O_TRUNC else overlay)
-        self._add_named(OpenAs(descriptor, path, flags))
+        file = Overlay(path) if overlay is None or flags & os.O_TRUNC else overlay
+        file.opening += 1
+        self._has_opened(path, descriptor, file)
+        self._add_named(OpenAs(file, descriptor, path, flags))
         return descriptor
 
     def _has_opened(self, path: str, descriptor: int, overlay: Overlay) -> None:
@@ -340,7 +351,8 @@ class QueuedFiles:
 
     def open_as(self, descriptor: int, path: str, flags: int) -> None:
         self._check()
-        self._add_named(OpenAs(descriptor, path, flags))
+        self._overlay(descriptor).opening += 1
+        self._add_named(OpenAs(self._overlay(descriptor), descriptor, path, flags))
 
     def close(self, descriptor: int, /) -> None:
         overlay = self._overlays.pop(descriptor, None)

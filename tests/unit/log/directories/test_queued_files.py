@@ -167,12 +167,13 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "logs")
 
 
-def test_is_seen_as_if_there_were_no_queue_by_real_threads(run: Any, directory: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_is_seen_as_if_there_were_no_queue_by_real_threads(run: Any, directory: str, tmp_path: Path, seed: int) -> None:
     async def main() -> None:
         async with real_host("broker", asyncio.get_running_loop()) as host:
             failures: list[OSError] = []
             queued = QueuedFiles(host, directory, failures.append, lambda _: None)
-            here, beside = Actor(queued, directory, 5), Actor(host.files, str(tmp_path / "beside"), 5)
+            here, beside = Actor(queued, directory, seed), Actor(host.files, str(tmp_path / "beside"), seed)
             for number in range(3000):
                 assert here.step() == beside.step()
                 if not number % 7:
