@@ -42,7 +42,7 @@ class Cluster:
         self.at("open")
         return None if self.offset is None else Sent(self.offset, self.fingerprint)
 
-    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
+    def send(self, batch: StagedBatch | None, sent: Sent, sender: int = 1) -> None:
         self.at("send")
         parts = batch.parts if batch else ()
         values = [value or b"" for part in parts for _, found in part.columns() for value in found]

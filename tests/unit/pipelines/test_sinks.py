@@ -17,7 +17,8 @@ from pyarrow import dataset, parquet
 
 from barnabas.pipelines import parquet_sink, topic_sink
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Query, TopicSink
-from barnabas.pipelines.outbox import Outbox, Sent
+from barnabas.pipelines.outbox import Outbox
+from barnabas.pipelines.outbox_offsets import Sent
 from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.parquet_table import LOCK, MANIFEST, MARKER, ParquetTable
 from barnabas.pipelines.sink import SinkWriter, Written
@@ -360,7 +361,7 @@ class Taking:
     def open(self) -> Sent | None:
         return self.offset
 
-    def send(self, batch: StagedBatch | None, sent: Sent) -> None:
+    def send(self, batch: StagedBatch | None, sent: Sent, sender: int = 1) -> None:
         values = [value for part in batch.parts for _, found in part.columns() for value in found] if batch else []
         self.notes.append(f"sent {values}")
         self.offset = sent
