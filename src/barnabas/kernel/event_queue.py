@@ -33,7 +33,7 @@ class EventQueue(Generic[Event]):
     One event runs to its end before the next one begins, whatever it awaits, so that what the events change has one
     owner. The event loop takes a turn between any two events. An exception is logged, and the queue goes on.
 
-    Measured are the time in the queue, and per kind of event how often and how long events of it are processed. Times
+    It measures the time in the queue, and per kind of event how often and how long events of it are processed. Times
     are of the loop's clock, in milliseconds.
     """
 

@@ -24,8 +24,8 @@ _VERSION_WITHOUT_TOPIC_IDS: Final = 1
 _VERSION_WITH_BROKER_EPOCHS: Final = 3
 
 
-class AlterPartitionManager:
-    """The changes of one broker that wait for the controller; `IsrChanges`."""
+class DefaultAlterPartitionManager:
+    """The changes of one broker that wait for the controller; `AlterPartitionManager`."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class IsrAnswer:
 OnAnswer = Callable[[IsrAnswer], object]
 
 
-class IsrChanges(Protocol):
+class AlterPartitionManager(Protocol):
     """The changes of one broker that are under way, however they are made."""
 
     def submit(self, change: IsrChange, on_answer: OnAnswer) -> None:

@@ -37,8 +37,8 @@ PARTITIONS_PER_ANNOUNCEMENT: Final = 2_000
 
 
 class ZkAlterPartitionManager:
-    """The changes of one broker that are not written yet. It stands where `AlterPartitionManager` does, with the same
-    promises.
+    """The changes of one broker that are not written yet. It stands where `DefaultAlterPartitionManager` does, with
+    the same promises.
 
     Invariant: a change is answered NONE only if the znode holds it, in the version that the answer has; and as not made
     never, because a write whose answer was lost may still come. What is in doubt is answered so that the leader waits

@@ -14,7 +14,7 @@ from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once, each
 from barnabas.kernel.turns import yield_to_loop
-from barnabas.leader.isr_changes import IsrChanges
+from barnabas.leader.isr_changes import AlterPartitionManager
 from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
 from barnabas.leader.partition import Partition
 from barnabas.leader.partition_context import PartitionContext
@@ -82,7 +82,7 @@ class ReplicaManager:
         log_config: Callable[[str], LogConfig],
         metadata_cache: MetadataCache,
         inter_broker_listener_name: str,
-        isr_changes: IsrChanges,
+        isr_changes: AlterPartitionManager,
         connections: LeaderConnections,
         broker_epoch: Callable[[], int],
         protocol: FetchProtocol | None = None,

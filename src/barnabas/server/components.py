@@ -28,8 +28,8 @@ from barnabas.coordination.layout.brokers import BrokerRegistration
 from barnabas.follower.fetch_protocol import FetchProtocol, fetch_protocol
 from barnabas.follower.settings import ReplicaSettings
 from barnabas.kernel.tracing import Sampler
-from barnabas.leader.alter_partition import AlterPartitionManager
-from barnabas.leader.isr_changes import IsrChanges
+from barnabas.leader.alter_partition import DefaultAlterPartitionManager
+from barnabas.leader.isr_changes import AlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.leader.zk_alter_partition import ZkAlterPartitionManager
 from barnabas.link.connection import LinkContext
@@ -466,11 +466,11 @@ class BrokerComponents:
         except ValueError as error:
             raise BrokerStartError(f"{error}: raise it at every broker of the cluster first") from None
 
-    def _isr_changes(self) -> IsrChanges:
+    def _isr_changes(self) -> AlterPartitionManager:
         """Leaders ask the controller for changes of ISRs, or below 2.7 write them themselves."""
         shared, broker_id = self.shared, self.identity.broker_id
         if self._speaks(_VERSION_OF_ALTER_PARTITION):
-            return AlterPartitionManager(
+            return DefaultAlterPartitionManager(
                 broker_id,
                 self.alter_partition_channel,
                 loop=shared.host.loop,

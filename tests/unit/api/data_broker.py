@@ -30,7 +30,7 @@ from barnabas.kernel.host import Host, OffloadKind
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.steps import StepRunner
-from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.alter_partition import DefaultAlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.directories.offload_with_retry import offload_with_retry
 from barnabas.log.manager.log_manager import LogManager
@@ -283,7 +283,7 @@ class DataBroker:
             logs=logs,
         )
         nowhere = Nowhere()
-        self.isr_changes = AlterPartitionManager(
+        self.isr_changes = DefaultAlterPartitionManager(
             BROKER, nowhere, loop=host.loop, timers=calls.timers, broker_epoch=lambda: 1, logger=calls.logger
         )
         self.replicas = ReplicaManager(

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
 from barnabas.kernel.timers import Timers
-from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.alter_partition import DefaultAlterPartitionManager
 from barnabas.leader.isr_changes import IsrAnswer, IsrChange
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.codec import encode
@@ -49,7 +49,7 @@ class Setting:
         loop = asyncio.get_running_loop()
         self.controller = PlayedController()
         self.answers: list[IsrAnswer] = []
-        self.manager = AlterPartitionManager(
+        self.manager = DefaultAlterPartitionManager(
             1,
             self.controller,
             loop=loop,

@@ -19,7 +19,7 @@ from barnabas.kernel.ids import Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.metrics import MetricsRegistry
 from barnabas.kernel.tick import Tick
-from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.alter_partition import DefaultAlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.manager.log_manager import LogManager
 from barnabas.log.partition.partition_log import PartitionLog
@@ -57,7 +57,7 @@ class Setting:
             log_config=lambda _: broker.config,
             metadata_cache=MetadataCache(1, logs.logger("state.change.logger")),
             inter_broker_listener_name="BROKERS",
-            isr_changes=AlterPartitionManager(
+            isr_changes=DefaultAlterPartitionManager(
                 1,
                 unused,
                 loop=host.loop,

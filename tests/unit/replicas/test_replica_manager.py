@@ -19,7 +19,7 @@ from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 from barnabas.kernel.scheduler import Scheduler
 from barnabas.kernel.tick import Tick
 from barnabas.kernel.timers import Timers
-from barnabas.leader.alter_partition import AlterPartitionManager
+from barnabas.leader.alter_partition import DefaultAlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.replicas import replica_metrics
@@ -127,7 +127,7 @@ class Setting:
             log_config=lambda _topic: LogConfig(),
             metadata_cache=MetadataCache(1, logs.logger("state.change.logger")),
             inter_broker_listener_name="BROKERS",
-            isr_changes=AlterPartitionManager(
+            isr_changes=DefaultAlterPartitionManager(
                 1,
                 self.connections,
                 loop=loop,
