@@ -38,7 +38,7 @@ class Cluster:
         self.records: list[bytes] = []
         self.at: Callable[[str], None] = lambda _: None
 
-    def open(self) -> Sent | None:
+    def open(self, sender: int = 1) -> Sent | None:
         self.at("open")
         return None if self.offset is None else Sent(self.offset, self.fingerprint)
 

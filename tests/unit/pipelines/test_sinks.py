@@ -358,7 +358,7 @@ class Taking:
         self.notes = notes
         self.offset: Sent | None = None
 
-    def open(self) -> Sent | None:
+    def open(self, sender: int = 1) -> Sent | None:
         return self.offset
 
     def send(self, batch: StagedBatch | None, sent: Sent, sender: int = 1) -> None:
