@@ -43,7 +43,7 @@ async def pause(host: Host, seconds: float) -> None:
     await done
 
 
-@pytest.mark.parametrize("seed", simulation_seeds(10))
+@pytest.mark.parametrize("seed", simulation_seeds(5))
 def test_no_turn_waits_for_the_first_write_to_a_frozen_directory(seed: int) -> None:
     """Appends, rolls, truncations, new and deleted logs: what comes before the directory is known to hang."""
     done: list[bool] = []
@@ -110,7 +110,7 @@ def test_no_turn_waits_for_the_first_write_to_a_frozen_directory(seed: int) -> N
         simulation.run_until(lambda: bool(done), MENDED_SECONDS)
 
 
-@pytest.mark.parametrize("seed", simulation_seeds(10))
+@pytest.mark.parametrize("seed", simulation_seeds(5))
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_whoever_waits_for_a_write_that_fails_is_told_and_nothing_of_it_counts(seed: int, is_frozen: bool) -> None:
     done: list[bool] = []
@@ -149,7 +149,7 @@ def test_whoever_waits_for_a_write_that_fails_is_told_and_nothing_of_it_counts(s
         simulation.run_until(lambda: bool(done), MENDED_SECONDS)
 
 
-@pytest.mark.parametrize("seed", simulation_seeds(10))
+@pytest.mark.parametrize("seed", simulation_seeds(5))
 def test_a_follower_does_not_say_that_it_has_what_is_not_written(seed: int) -> None:
     """Its end, its high watermark and what it gives to others stay behind, and follow when the directory answers."""
     done: list[bool] = []

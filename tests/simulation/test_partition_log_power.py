@@ -193,7 +193,7 @@ def run_with_power_cut(seed: int, cut_at: int | None, writes: str) -> tuple[int,
 
 
 @WRITES
-@pytest.mark.parametrize("seed", simulation_seeds(12))
+@pytest.mark.parametrize("seed", simulation_seeds(8))
 def test_holds_a_prefix_with_everything_synced_whenever_the_power_fails(seed: int, writes: str) -> None:
     operations, _, _ = run_with_power_cut(seed, None, writes)
     assert operations > STEPS
@@ -203,7 +203,7 @@ def test_holds_a_prefix_with_everything_synced_whenever_the_power_fails(seed: in
 
 
 @WRITES
-@pytest.mark.parametrize("seed", simulation_seeds(20))
+@pytest.mark.parametrize("seed", simulation_seeds(12))
 def test_a_killed_process_loses_nothing_acknowledged(seed: int, writes: str) -> None:
     promised = Promised()
     with Simulation(seed) as simulation:
@@ -216,7 +216,7 @@ def test_a_killed_process_loses_nothing_acknowledged(seed: int, writes: str) -> 
 
 
 @WRITES
-@pytest.mark.parametrize("seed", simulation_seeds(10))
+@pytest.mark.parametrize("seed", simulation_seeds(6))
 def test_with_flush_messages_everything_acknowledged_survives_a_loss_of_power(seed: int, writes: str) -> None:
     config = LogConfig(segment_bytes=2_000, flush_messages=1)
     acknowledged: dict[int, bytes] = {}

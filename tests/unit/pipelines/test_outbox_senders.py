@@ -180,7 +180,7 @@ def stepping(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, act: Callable[[i
 
 
 @pytest.mark.parametrize("senders", [(3, 3), (3, 2), (2, 3), (3, 1), (1, 3)], ids=str)
-@pytest.mark.parametrize("again", [None, 4, 9, 14])
+@pytest.mark.parametrize("again", [None, 9])
 def test_each_record_is_there_once_wherever_a_run_is_killed_and_however_many_send_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, senders: tuple[int, int], again: int | None
 ) -> None:
@@ -223,7 +223,7 @@ def runs_until(monkeypatch: pytest.MonkeyPatch, machine: Machine, senders: int, 
 
 @pytest.mark.parametrize("is_copy", [True, False], ids=["copy", "same"])
 @pytest.mark.parametrize("senders", [(3, 3), (3, 2), (2, 3), (3, 1), (1, 3)], ids=str)
-@pytest.mark.parametrize("ends_at", [None, 6, 12, 18])
+@pytest.mark.parametrize("ends_at", [None, 12])
 def test_no_record_is_there_twice_although_another_run_is_at_work_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, senders: tuple[int, int], is_copy: bool, ends_at: int | None
 ) -> None:
