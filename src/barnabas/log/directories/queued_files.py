@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from barnabas.kernel.host import Buffer, Files, FileStatus, Host, HostClosedError, OffloadKind
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.log.directories.file_changes import (
     Change,
     Close,
@@ -68,6 +69,8 @@ class QueuedFiles:
         self._known: dict[str, dict[str, Overlay]] = {}
         """Of files that are open or are to be changed, by directory and name."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._settling = 0
+        """Those who wait in `settle`, and have not gone on."""
         self._added = self._done = 0
         self._bytes = 0
         self._is_full = self._is_scheduled = False
@@ -98,9 +101,21 @@ class QueuedFiles:
         return future
 
     async def settle(self) -> None:
-        """Returns when all that was changed so far is in the files. Raises OSError."""
-        if self._added != self._done or self._error is not None:
-            await self.when_done()
+        """Returns when all that was changed so far is in the files. Raises OSError.
+
+        Invariant: whoever has asked first goes on first, so that what they hand over for an order is handed over in it.
+        """
+        is_idle = self._added == self._done and self._error is None
+        if is_idle and not self._settling:
+            return
+        self._settling += 1
+        try:
+            if is_idle:  # others have been told, and go on within the next turn
+                await yield_to_loop()
+            else:
+                await self.when_done()
+        finally:
+            self._settling -= 1
 
     def give_up(self, error: OSError) -> None:
         """The directory has failed: nothing is changed any more, and descriptors are closed when no thread has them."""

@@ -282,3 +282,28 @@ def test_says_when_too_much_waits(run: Any, directory: str) -> None:
         queued.close(written)
 
     with_files(run, directory, scenario)
+
+
+def test_whoever_waits_first_goes_on_first(run: Any, directory: str) -> None:
+    """Work off the loop is handed over by each, and what was to be done first must not come last: somebody may ask
+    between the end of the changes and the turn in which the others hear of it."""
+
+    async def scenario(queued: QueuedFiles, files: Counted, told: list[Any]) -> None:
+        written = queued.open(f"{directory}/written", os.O_RDWR | os.O_CREAT)
+        went_on: list[int] = []
+
+        async def wait(number: int) -> None:
+            await queued.settle()
+            went_on.append(number)
+
+        waiting: list[asyncio.Task[None]] = []
+        for _ in range(100):
+            queued.pwrite(written, b"changed", 0)
+            while not queued.is_idle:
+                waiting.append(asyncio.ensure_future(wait(len(waiting))))
+                await asyncio.sleep(0)
+        await asyncio.gather(*waiting)
+        assert went_on == list(range(len(waiting)))
+        queued.close(written)
+
+    with_files(run, directory, scenario)
