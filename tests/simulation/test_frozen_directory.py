@@ -49,7 +49,9 @@ def test_no_turn_waits_for_the_first_write_to_a_frozen_directory(seed: int) -> N
     done: list[bool] = []
 
     async def main(host: Host) -> None:
-        async with log_broker(host, FROZEN, WORKS, settings=LogSettings(), config=CONFIG) as broker:
+        async with log_broker(
+            host, FROZEN, WORKS, settings=LogSettings(directory_writes="auto"), config=CONFIG
+        ) as broker:
             frozen, works = pair(broker)
             more = [broker.log(FLIGHTS._replace(partition=number)) for number in range(2, 6)]
             other, doomed = (log for log in more if log.log_directory is frozen.log_directory)
@@ -116,7 +118,9 @@ def test_whoever_waits_for_a_write_that_fails_is_told_and_nothing_of_it_counts(s
     done: list[bool] = []
 
     async def main(host: Host) -> None:
-        async with log_broker(host, FROZEN, WORKS, settings=LogSettings(), config=CONFIG) as broker:
+        async with log_broker(
+            host, FROZEN, WORKS, settings=LogSettings(directory_writes="auto"), config=CONFIG
+        ) as broker:
             frozen, works = pair(broker)
             for log in (frozen, works):
                 log.append_as_leader(records(b"before"), 0)
@@ -155,7 +159,9 @@ def test_a_follower_does_not_say_that_it_has_what_is_not_written(seed: int) -> N
     done: list[bool] = []
 
     async def main(host: Host) -> None:
-        async with log_broker(host, FROZEN, WORKS, settings=LogSettings(), config=CONFIG) as broker:
+        async with log_broker(
+            host, FROZEN, WORKS, settings=LogSettings(directory_writes="auto"), config=CONFIG
+        ) as broker:
             frozen, _ = pair(broker)
             machine.disk.slow_paths[FROZEN] = SLOWNESS
             frozen.append_as_follower(bytes(records(b"fetched")))

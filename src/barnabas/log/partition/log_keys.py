@@ -21,7 +21,7 @@ DIRECTORY_PATIENCE: Final[ConfigKey[int]] = ConfigKey(
 DIRECTORY_WRITES: Final[ConfigKey[str]] = ConfigKey(
     name="barnabas.log.dir.writes",
     type=ConfigType.STRING,
-    default="auto",
+    default="loop",
     documentation=(
         "Where the files of partitions are written. loop: at once, where requests are served; a disk that does not"
         " return then holds all of the broker until it is found out. offload: in order, by a thread of each log"
