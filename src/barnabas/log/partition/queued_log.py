@@ -22,7 +22,7 @@ from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import LogRead, ReadIsolation, plan_log_read
 from barnabas.log.partition.timestamp_lookup import ListedOffset, is_searched
 from barnabas.log.segments.index_file import CorruptIndexError
-from barnabas.wire.errors import KafkaError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
@@ -99,10 +99,20 @@ class QueuedLogFlusher(LogFlusher):
         written = _queue_of(state).when_done()
         written.add_done_callback(functools.partial(self._written, state.log_end_offset, state.truncations))
         if is_to_be_synced:
-            return super().start_sync()
+            return self._work.start(self._sync_what_is_written(written))
         ended: asyncio.Future[KafkaError | None] = self._services.host.loop.create_future()
         written.add_done_callback(functools.partial(self._ended, ended))
         return ended
+
+    async def _sync_what_is_written(self, written: asyncio.Future[None]) -> KafkaError | None:
+        """Not every sync is of the records: one may be of the directory's name, or of nothing any more."""
+        error = await self._sync()
+        if error is None:
+            try:
+                await written
+            except OSError as failure:
+                error = self._state.storage_failed(failure)
+        return error
 
     def _written(self, end_offset: int, truncations: int, written: asyncio.Future[None]) -> None:
         state = self._state
@@ -172,6 +182,8 @@ class QueuedPartitionLog(PartitionLog):
         while self.has_unwritten and not self._state.is_closed:
             told: asyncio.Future[KafkaError | None] = self._services.host.loop.create_future()
             self._services.write_queue.when_written(self, functools.partial(_tell, told))
+            if told.done() and told.result() is None:  # nobody goes on with it, as while the host is closing
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{self!r} is not written, and nothing waits to be")
             error = await told
             if error is not None:
                 raise error
