@@ -12,7 +12,7 @@ from typing import Final
 from barnabas.api.authorization import Decisions
 from barnabas.api.context import RequestContext
 from barnabas.api.fetch_frames import ISOLATION_LEVELS
-from barnabas.kernel.host import Clock, Files
+from barnabas.kernel.host import Clock
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps, each_within
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.partition.timestamp_lookup import ListedOffset
@@ -64,7 +64,6 @@ class ListOffsetsHandler:
     def __init__(
         self,
         replicas: Replicas,
-        files: Files,
         clock: Clock,
         logger: logging.Logger,
         remote: RemoteReader | None = None,
@@ -72,7 +71,6 @@ class ListOffsetsHandler:
         """`remote` is there where the broker has remote storage."""
         self._remote = remote
         self._replicas = replicas
-        self._files = files
         self._clock = clock
         self._logger = logger
 
@@ -185,7 +183,6 @@ class ListOffsetsHandler:
         try:
             offsets = offsets_before(
                 self._replicas.get_partition(topic_partition),
-                self._files,
                 self._clock.time_ms(),
                 asked.timestamp,
                 asked.max_num_offsets,

@@ -245,7 +245,7 @@ class Handlers:
                 remote=components.remote,
                 quotas=ConsumerQuotas(throttles),
             ),
-            ListOffsetsHandler(replicas, host.files, host.clock, logger, components.remote),
+            ListOffsetsHandler(replicas, host.clock, logger, components.remote),
             OffsetForLeaderEpochHandler(replicas),
             DeleteRecordsHandler(
                 RecordDeletions(replicas, replicas.delete_records_purgatory, metrics, logger), components.metadata_cache

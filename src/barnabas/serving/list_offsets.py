@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from barnabas.kernel.host import Files
 from barnabas.log.partition.read_plans import ReadIsolation, visible_end
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.wire.errors import KafkaError
@@ -62,7 +61,6 @@ async def find_offset(
 
 def offsets_before(
     partition: Partition,
-    files: Files,
     now_ms: int,
     timestamp_ms: int,
     count_max: int,
@@ -74,7 +72,7 @@ def offsets_before(
     what ListOffsets answered before version 1. Raises KafkaError as `Partition.readable_log`.
     """
     log = partition.readable_log(leader_only=leader_only)
-    starts = _segment_starts(log, files, now_ms)
+    starts = _segment_starts(log, now_ms)
     if timestamp_ms == LATEST_TIMESTAMP:
         chosen = starts
     elif timestamp_ms == EARLIEST_TIMESTAMP:
@@ -89,8 +87,9 @@ def offsets_before(
     return offsets
 
 
-def _segment_starts(log: PartitionLog, files: Files, now_ms: int) -> list[tuple[int, int]]:
+def _segment_starts(log: PartitionLog, now_ms: int) -> list[tuple[int, int]]:
     """First offset and time of the last change of each segment, and the end of the log, as of now."""
+    files = log.log_directory.loop_files  # the last of them may be yet to be made
     starts = [
         (max(segment.base_offset, log.log_start_offset), files.status(segment.path).modified_ms)
         for segment in log.segments

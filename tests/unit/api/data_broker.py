@@ -371,7 +371,7 @@ class DataBroker:
                 remote=self.remote,
                 quotas=ConsumerQuotas(self.throttles),
             ),
-            ListOffsetsHandler(replicas, host.files, host.clock, calls.logger, self.remote),
+            ListOffsetsHandler(replicas, host.clock, calls.logger, self.remote),
             OffsetForLeaderEpochHandler(replicas),
             MetadataHandler(metadata, CLUSTER_ID, self.creation, lambda: self.creation.enabled, self.told),
             DescribeClusterHandler(metadata, CLUSTER_ID),

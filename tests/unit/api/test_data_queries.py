@@ -14,6 +14,7 @@ from barnabas.api.metadata import _divided
 from barnabas.kernel.real_host import real_host
 from barnabas.kernel.steps import STEP_ELEMENTS, Steps
 from barnabas.log.partition.log_config import LogConfig
+from barnabas.serving.list_offsets import offsets_before
 from barnabas.wire import catalogue
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import (
@@ -286,6 +287,20 @@ def test_list_offsets_before_version_1(run: Run, tmp_path: Path) -> None:
         assert await old(-3, 1) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
     scenario(run, tmp_path, body)
+
+
+def test_list_offsets_before_version_1_knows_segments_that_are_yet_to_be_made(run: Run, tmp_path: Path) -> None:
+    """With several log directories their files are made off the loop, later where the disk does not answer."""
+
+    async def main() -> None:
+        paths = [str(tmp_path / name) for name in ("one", "two")]
+        async with real_host("test", asyncio.get_running_loop()) as host, data_broker(host, *paths) as broker:
+            partition = broker.lead("flights")
+            assert partition.log is not None
+            assert not host.files.exists(partition.log.segments.active.path)
+            assert offsets_before(partition, 0, -1, 10, is_client=True, leader_only=True) == [0]
+
+    run(main())
 
 
 def test_list_offsets_shows_who_asks_as_much_as_he_may_see(run: Run, tmp_path: Path) -> None:
