@@ -117,7 +117,7 @@ class OffsetReconciler:
             return
         found = truncation(
             fetched.leader_end,
-            log_end_offset=log.log_end_offset,
+            log_end_offset=log.append_end_offset,
             fallback_offset=min(fetched.fetch_offset, log.high_watermark),
             local_end=log.end_offset_for_epoch,
         )
@@ -164,10 +164,10 @@ class OffsetReconciler:
                 "Truncating %s to offset %d below high watermark %d",
                 *(fetched.topic_partition, found.offset, log.high_watermark),
             )
-        if found.offset < log.log_end_offset:
+        if found.offset < log.append_end_offset:
             self._context.logger.info(
                 "Truncating %s from %d to offset %d, because of leader epoch %d and its end %s in the leader's log",
-                *(fetched.topic_partition, log.log_end_offset, found.offset, fetched.last_fetched_epoch),
+                *(fetched.topic_partition, log.append_end_offset, found.offset, fetched.last_fetched_epoch),
                 _shown(fetched.leader_end),
             )
         try:
@@ -199,7 +199,7 @@ class OffsetReconciler:
         log = self._log_of(fetched)
         if log is None:
             return
-        ours = log.log_end_offset
+        ours = log.append_end_offset
         is_held = partial(self._partitions.holds, fetched)
         try:
             if end < ours:
