@@ -39,7 +39,7 @@ DEFAULT_LIMITS: Mapping[OffloadKind, OffloadLimits] = {
     OffloadKind.DISK: OffloadLimits(workers=8, unfinished_max=8192),
     OffloadKind.REMOTE: OffloadLimits(workers=10, unfinished_max=1024),
     OffloadKind.CPU: OffloadLimits(workers=max(1, os.cpu_count() or 1), unfinished_max=1024),
-    OffloadKind.WRITE: OffloadLimits(workers=1, unfinished_max=64),  # one at a time, of each log directory
+    OffloadKind.WRITE: OffloadLimits(workers=1, unfinished_max=1024),  # one at a time, of each log directory
     OffloadKind.PROBE: OffloadLimits(workers=64, unfinished_max=1024),  # threads only for those that wait
 }
 
