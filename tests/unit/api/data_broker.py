@@ -263,9 +263,15 @@ class DataBroker:
     """Broker 1 of a cluster of three."""
 
     def __init__(
-        self, host: Host, directories: Sequence[str], fetch_bytes_max: int, *, is_rack_aware: bool = False
+        self,
+        host: Host,
+        directories: Sequence[str],
+        fetch_bytes_max: int,
+        *,
+        is_rack_aware: bool = False,
+        writes: str = "loop",
     ) -> None:
-        """`is_rack_aware` by `replica.selector.class`."""
+        """`is_rack_aware` by `replica.selector.class`; `writes` is `barnabas.log.dir.writes`."""
         self.is_rack_aware = is_rack_aware
         self.calls = calls = Calls(host)
         logs = Logs("broker-1", host.clock, logging.NullHandler())
@@ -274,7 +280,7 @@ class DataBroker:
         self.metadata = MetadataCache(BROKER, calls.logger)
         self.log_manager = LogManager(
             host,
-            LogSettings(directory_patience_ms=0),
+            LogSettings(directory_patience_ms=0, directory_writes=writes),
             directories=directories,
             timers=calls.timers,
             scheduler=self.scheduler,
@@ -519,9 +525,10 @@ async def data_broker(
     is_told: bool = True,
     fetch_bytes_max: int = FETCH_BYTES_MAX,
     is_rack_aware: bool = False,
+    writes: str = "loop",
 ) -> AsyncIterator[DataBroker]:
     """Runs until the block ends."""
-    broker = DataBroker(host, directories, fetch_bytes_max, is_rack_aware=is_rack_aware)
+    broker = DataBroker(host, directories, fetch_bytes_max, is_rack_aware=is_rack_aware, writes=writes)
     await broker.start(is_told=is_told)
     try:
         yield broker
