@@ -12,12 +12,18 @@ import hypothesis
 import pytest
 import uvloop
 
+# Hooks of pytest: what is left to the night; what servers under test say of turns of their loops that were too long.
+from tests.support.by_night import MARK as NIGHT
+from tests.support.by_night import pytest_collection_modifyitems, pytest_report_header
 from tests.support.examples import examples
-
-# Hooks of pytest: what servers under test say of turns of their loops that were too long is shown.
 from tests.support.long_turns import pytest_runtest_teardown, pytest_terminal_summary
 
-__all__ = ["pytest_runtest_teardown", "pytest_terminal_summary"]
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_report_header",
+    "pytest_runtest_teardown",
+    "pytest_terminal_summary",
+]
 
 # Tests that several suites share say what they have seen when they fail, as those in test files do.
 pytest.register_assert_rewrite(
@@ -55,6 +61,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: measures time, so that nothing else of the tests may run beside it")
+    config.addinivalue_line("markers", NIGHT)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
