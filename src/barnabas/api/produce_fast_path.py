@@ -374,30 +374,28 @@ class ProduceFastPath:
 class _Group:
     """Requests of one path that are handled together; the pipeline's group of them."""
 
-    __slots__ = ("_given", "_path", "_requests", "_throttle_time_ms", "batches")
+    __slots__ = ("_given", "_path", "_requests", "batches")
 
     def __init__(
         self, path: ProduceFastPath, requests: Sequence[_Request], batches: Sequence[bytearray | memoryview]
     ) -> None:
         self._path = path
         self._requests = requests
-        self._throttle_time_ms: int | None = None
         # The responses that have taken their places before the write that makes them true, each run of them with the
-        # number of its first request.
-        self._given: list[tuple[int, list[bytearray]]] | None = None
+        # number of its first request and the throttle time.
+        self._given: list[tuple[int, int, list[bytearray]]] | None = None
         self.batches = batches
 
-    def _throttle_ms(self) -> int:
-        """Of all of them: their bytes are counted together, once, and only when they were handled. Those who have sent
-        them are not read for so long."""
-        found = self._throttle_time_ms
-        if found is None:
-            quota = self._path.kind.quota
-            found = 0 if quota is None else quota.throttle_ms(sum(map(len, self.batches)))
-            self._throttle_time_ms = found
-            if found:
-                for connection, _, _ in self._requests:
-                    connection.throttle(found)
+    def _throttle_ms(self, first: int, count: int) -> int:
+        """Of requests that are answered together: their bytes are counted together, once, and only now that they were
+        handled. Those who have sent them are not read for so long."""
+        quota = self._path.kind.quota
+        if quota is None:
+            return 0
+        found = quota.throttle_ms(sum(map(len, self.batches[first : first + count])))
+        if found:
+            for connection, _, _ in self._requests[first : first + count]:
+                connection.throttle(found)
         return found
 
     def refuse(self, number: int, outcome: ProduceOutcome) -> None:
@@ -405,7 +403,7 @@ class _Group:
         path = self._path
         path.requests.count += 1
         path.metrics.answered_at_once += 1
-        response = path.failure(connection, correlation_id, outcome, self._throttle_ms())
+        response = path.failure(connection, correlation_id, outcome, self._throttle_ms(number, 1))
         if path.kind.acks:
             connection.answer_collected(response)
             return
@@ -417,7 +415,7 @@ class _Group:
         path.requests.count += count
         path.metrics.answered_at_once += count
         kind, template = path.kind, path.template
-        throttle_ms = 0 if kind.quota is None else self._throttle_ms()
+        throttle_ms = 0 if kind.quota is None else self._throttle_ms(first, count)
         if count < len(requests):
             requests = requests[first : first + count]
         if is_final and not code and kind.acks:
@@ -453,15 +451,15 @@ class _Group:
         if not is_final:
             if self._given is None:
                 self._given = []
-            self._given.append((first, responses))
+            self._given.append((first, throttle_ms, responses))
 
     def complete(self, code: ErrorCode, *, is_written: bool) -> None:  # noqa: ARG002 - no replica is waited for here
         if not code:
             return
         path, outcome = self._path, ProduceOutcome(code)
-        for first, responses in self._given or ():
+        for first, throttle_ms, responses in self._given or ():
             for (connection, correlation_id, _), response in zip(self._requests[first:], responses, strict=False):
-                frame = path.failure(connection, correlation_id, outcome, self._throttle_ms())
+                frame = path.failure(connection, correlation_id, outcome, throttle_ms)
                 if path.kind.acks:
                     # The connection has this very bytearray among what it is to send.
                     response[:] = b"".join(frame)
@@ -474,7 +472,8 @@ class _Group:
         path.requests.count += 1
         slot = connection.park(is_queued=is_queued)
         connection.answer_collected(None)
-        return _Parked(path, connection, slot, correlation_id, ProduceOutcome.of(result, code), self._throttle_ms())
+        size_bytes = len(self.batches[number])
+        return _Parked(path, connection, slot, correlation_id, ProduceOutcome.of(result, code), size_bytes)
 
 
 class Collection:
@@ -513,7 +512,7 @@ class Collection:
 class _Parked:
     """A response that waits for a sync, or for the replicas."""
 
-    __slots__ = ("_connection", "_correlation_id", "_outcome", "_path", "_received", "_slot", "_throttle_time_ms")
+    __slots__ = ("_connection", "_correlation_id", "_outcome", "_path", "_received", "_size_bytes", "_slot")
 
     def __init__(
         self,
@@ -522,20 +521,25 @@ class _Parked:
         slot: Slot,
         correlation_id: int,
         outcome: ProduceOutcome,
-        throttle_time_ms: int,
+        size_bytes: int,
     ) -> None:
+        """Its records have so many bytes, which count when it is answered."""
         self._path = path
         self._connection = connection
         self._slot = slot
         self._correlation_id = correlation_id
         self._outcome = outcome
-        self._throttle_time_ms = throttle_time_ms
+        self._size_bytes = size_bytes
         self._received = path.now()
 
     def complete(self, code: ErrorCode, *, is_written: bool) -> None:
         path, outcome = self._path, self._outcome
         if code:
             outcome = outcome._replace(code=code) if is_written else ProduceOutcome(code)
+        quota = path.kind.quota
+        throttle_ms = 0 if quota is None else quota.throttle_ms(self._size_bytes)
+        if throttle_ms:
+            self._connection.throttle(throttle_ms)
         response: list[Buffer] | None
         if not path.kind.acks:
             response = None
@@ -543,13 +547,11 @@ class _Parked:
                 path.metrics.count_error(code)
                 self._connection.fail(_refused(code))
         elif outcome.code:
-            response = path.failure(self._connection, self._correlation_id, outcome, self._throttle_time_ms)
+            response = path.failure(self._connection, self._correlation_id, outcome, throttle_ms)
         else:
             _, first_offset, log_append_time_ms, log_start_offset, _, _ = outcome
             response = [
-                path.template(
-                    self._correlation_id, first_offset, log_append_time_ms, log_start_offset, self._throttle_time_ms
-                )
+                path.template(self._correlation_id, first_offset, log_append_time_ms, log_start_offset, throttle_ms)
             ]
         slot = self._slot
         duration_ms = int((path.now() - self._received) * 1000)

@@ -73,6 +73,11 @@ class Producer(Connected):
         self._sequences: dict[TopicPartition, int] = {}
         self._sent: dict[TopicPartition, bytes] = {}
 
+    @property
+    def is_limited(self) -> bool:
+        """It has a quota, of which the fast path counts all requests of one poll together: it sends one in each."""
+        return self.principal.removeprefix("User:") in self.world.limited
+
     def usual(self, topic_partition: TopicPartition, acks: int, size_bytes: int, version: int) -> bytes:
         """A request of one record, like others of the same arguments but for its value."""
         value = b"%08x" % self.chance.getrandbits(32)
@@ -83,6 +88,7 @@ class Producer(Connected):
         connection, and then answers to those before it may have left or not, and those behind it be appended or not.
         """
         chance = self.chance
+        count = 1 if self.is_limited else count
         found = [self.frame(partitions, may_be_silent=count == 1, only_small=only_small) for _ in range(count)]
         led = [each for each in partitions if self.world.is_led(each)]
         if count > 1 and led and not only_small and chance.random() < 0.3:
@@ -300,6 +306,23 @@ class Fetcher(Connected):
         self._named.update(dict.fromkeys(named))
         return self.encode(ApiKey.FETCH, self.version, request)
 
+    def begin_session(self) -> None:
+        """The next request begins one in place of that which it has, if it has any."""
+        self.epoch = 0
+        self._named.clear()
+
+    def keep_up(self, partitions: Sequence[TopicPartition], max_wait_ms: int) -> bytes:
+        """As a follower asks that has caught up, with the same limits each time: for what it has not asked for yet, or
+        of which something has come since.
+        """
+        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=10_000)
+        request.topics = self._topics(partitions, limit_bytes=5_000)
+        request.session_id, request.session_epoch = self.session_id, self.epoch
+        request.replica_state = FetchRequest.ReplicaState(replica_id=self.follower_id, replica_epoch=self.broker_epoch)
+        self.unanswered += 1
+        self._named.update(dict.fromkeys(partitions))
+        return self.encode(ApiKey.FETCH, self.version, request)
+
     def _add_replica(self, request: FetchRequest) -> None:
         odd = self.chance.random()
         self.broker_epoch += self.is_follower and odd < 0.03
@@ -316,11 +339,11 @@ class Fetcher(Connected):
             return FetchRequest.ForgottenTopic(topic_id=self.world.topic_id(name), partitions=[number])
         return FetchRequest.ForgottenTopic(topic=name, partitions=[number])
 
-    def _topics(self, named: Sequence[TopicPartition]) -> list[FetchRequest.FetchTopic]:
+    def _topics(self, named: Sequence[TopicPartition], limit_bytes: int | None = None) -> list[FetchRequest.FetchTopic]:
         found = []
         for name, group in itertools.groupby(named, lambda each: each.topic):
-            topic_name = "nobody" if self.chance.random() < 0.02 else name
-            topic = FetchRequest.FetchTopic(partitions=[self._partition(each) for each in group])
+            topic_name = "nobody" if limit_bytes is None and self.chance.random() < 0.02 else name
+            topic = FetchRequest.FetchTopic(partitions=[self._partition(each, limit_bytes) for each in group])
             if self.version >= _TOPIC_IDS_SINCE:
                 topic.topic_id = self.world.topic_id(topic_name)
             else:
@@ -328,10 +351,12 @@ class Fetcher(Connected):
             found.append(topic)
         return found
 
-    def _partition(self, topic_partition: TopicPartition) -> FetchRequest.FetchPartition:
+    def _partition(
+        self, topic_partition: TopicPartition, limit_bytes: int | None = None
+    ) -> FetchRequest.FetchPartition:
         """From where there is something, mostly; a follower says by that how far it is."""
         chance = self.chance
-        odd = chance.random()
+        odd = 0.5 if limit_bytes is not None and chance.random() < 0.9 else chance.random()
         partition = self.world.broker.replicas.find_partition(topic_partition)
         start = high_watermark = end = 0
         leader_epoch, last_epoch = 0, -1
@@ -343,14 +368,16 @@ class Fetcher(Connected):
         offsets = (end, end, end, high_watermark) if self.is_follower else (start, high_watermark, end, end)
         if topic_partition in self.world.aborted and not self.is_follower:
             offsets = (start, start, start, high_watermark)
+        if limit_bytes is not None:
+            offsets = (end,) * 30
         offset = chance.choice((*offsets, chance.randint(min(start, end), end))) + (3 if odd < 0.03 else 0)
         asked = FetchRequest.FetchPartition(
             partition=topic_partition.partition + (7 if odd > 0.99 else 0),
             fetch_offset=offset,
-            partition_max_bytes=chance.choice((100, 5_000, 1 << 20)),
+            partition_max_bytes=limit_bytes or chance.choice((100, 5_000, 1 << 20)),
         )
         if self.version >= 5 and self.is_follower:
-            asked.log_start_offset = chance.choice((0, 0, 0, 1))
+            asked.log_start_offset = 0 if limit_bytes is not None else chance.choice((0, 0, 0, 1))
         if self.version >= 9 and (self.is_follower or odd < 0.5):
             asked.current_leader_epoch = leader_epoch + (0.03 < odd < 0.06) - (0.06 < odd < 0.09)
         if self.version >= 12 and (self.is_follower or odd < 0.3):

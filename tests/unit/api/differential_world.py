@@ -20,6 +20,7 @@ from barnabas.kernel.host import Host
 from barnabas.leader.wake_ups import WakeUps
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.network.connection import ServerConnection
+from barnabas.quotas.client_quotas import QuotaEntity
 from barnabas.security.acls import (
     CLUSTER_NAME,
     AccessControlEntry,
@@ -63,6 +64,8 @@ DIRECTORIES: Final = ("/logs-1", "/logs-2", "/logs-3", "/logs-4")
 THREE: Final = (1, 2, 3)
 _DURING_DELETE: Final = -2
 _COORDINATOR_EPOCH: Final = 1
+_QUOTA_SECONDS: Final = 0.71137
+"""Windows of quotas end at no moment of a step, where a turn of the loop more or less, a nanosecond, would tell."""
 
 
 @dataclass
@@ -166,11 +169,15 @@ class World:
         """Where something has happened last: of interest for what is sent next."""
         self._disk = disk
         self._partition_epoch = 0
+        self.limited: set[str] = set()
+        """Users that have a quota."""
         self.aborted: dict[TopicPartition, None] = {}
         """Where a transaction was aborted."""
         self._transactions: dict[TopicPartition, int] = {}
         self._next_producer_id = 10_000
         broker.isr_changes._sender = self
+        for quotas in (broker.throttles.produce, broker.throttles.fetch):
+            quotas._limits = quotas._limits._replace(window_seconds=_QUOTA_SECONDS)
         broker.authorize()
         for name in self.topics:
             self.create(name)
@@ -384,6 +391,29 @@ class World:
             },
         )
         return f"{whose} at {where} may not {what.name} {pattern.name}"
+
+    def change_quota(self) -> str:
+        """Somebody may produce or fetch so many bytes a second only, or as many as he wants again; while nothing waits,
+        since the fast path counts what was let in by the quota of then.
+        """
+        if self.broker.replicas.produce_purgatory.delayed or self.broker.replicas.fetch_purgatory.delayed:
+            return "no quota is changed"
+        chance, throttles = self.chance, self.broker.throttles
+        kind, quotas, user = chance.choice(
+            (
+                ("produce", throttles.produce, "producer-0"),
+                ("produce", throttles.produce, "producer-1"),
+                ("produce", throttles.produce, "producer-3"),
+                ("fetch", throttles.fetch, "consumer"),
+                ("fetch", throttles.fetch, "broker"),
+            )
+        )
+        rate = chance.choice((None, 50.0, 50.0, 1_000.0))
+        quotas.set(QuotaEntity(user, None), rate)
+        self.limited.discard(user)
+        if rate is not None:
+            self.limited.add(user)
+        return f"{user} may {kind} {rate} bytes a second"
 
     def break_disk(self) -> str:
         """The next write to a log of some directory fails, and takes the directory offline."""

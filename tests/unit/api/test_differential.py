@@ -15,7 +15,9 @@ from typing import Any, Final
 
 import pytest
 
+from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
+from barnabas.network.connection import ServerConnection
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
@@ -33,6 +35,7 @@ _SAMPLED_SECONDS: Final = (0.01, 0.15)
 _LONG_SECONDS: Final = 40.0
 """Longer than a follower may lag and than a producer waits."""
 _UNIFORM_VERSION: Final = 9
+_REPLICA_STATE_SINCE: Final = 15
 LATER: Final = pytest.mark.skipif(
     not os.environ.get("BARNABAS_ALL_MUTANTS"), reason="needs ten stories and more: .ci/nightly does it"
 )
@@ -55,6 +58,8 @@ class Story:
         self._odd = Connected(world, "odd", chance)
         self._deleted: str | None = None
         self._time = 0.0
+        if chance.random() < 0.5:
+            self.told += [("at first", world.change_quota()) for _ in range(3)]
 
     @property
     def _all(self) -> list[Connected]:
@@ -100,6 +105,8 @@ class Story:
             return await self._event_meanwhile()
         if kind < 0.81:
             return self._odd_sends()
+        if kind < 0.86:
+            return await self._follower_keeps_up()
         return await self._each_fetches()
 
     async def _followed(self, sending: Any) -> str:
@@ -114,6 +121,10 @@ class Story:
     # Requests.
 
     def _send(self, client: Connected, data: bytes) -> None:
+        if client.caller.connection.is_throttled:  # what comes until it is read again comes in one poll
+            if isinstance(client, Fetcher):
+                client.unanswered -= 1
+            return
         self.told.append((f"sent by {client.client_id}", data))
         client.caller.send_bytes(data)
 
@@ -172,7 +183,7 @@ class Story:
         """In one poll, several connections to one partition, all requests of one form."""
         chance = self._chance
         (topic_partition,) = self.world.some(1)
-        producers = [producer for producer in self._producers if producer.client_id == "p"]
+        producers = [each for each in self._producers if each.client_id == "p" and not each.is_limited]
         acks, size_bytes, version = chance.choice((1, 1, -1, 0)), chance.choice((16, 16, 200)), chance.choice((9, 11))
         for producer in producers:  # so that each has learnt what there is to learn
             self._send(producer, producer.usual(topic_partition, acks, size_bytes, version))
@@ -194,6 +205,28 @@ class Story:
             self._send(fetcher, fetcher.frame(partitions))
             await asyncio.sleep(0.0003)
         return "fetches"
+
+    async def _follower_keeps_up(self) -> str:
+        """A follower that has all asks for one partition again and again, while records come or do not."""
+        chance, follower = self._chance, self._chance.choice(self._followers)
+        led = [each for each in self.world.partitions(replicated=True) if self.world.is_led(each)]
+        if not led or follower.unanswered or follower.version < _REPLICA_STATE_SINCE:
+            return "nothing to keep up with"
+        follower.begin_session()
+        for number in range(2):  # the second time there is nothing left to be told of
+            self._send(follower, follower.keep_up(led, max_wait_ms=0))
+            await asyncio.sleep(0.001)
+            self._tell(f"time {number} of a follower that catches up")
+        topic_partition, producer = chance.choice(led), chance.choice(self._producers)
+        for number in range(chance.choice((5, 9))):
+            if chance.random() < 0.7:
+                self._send(producer, producer.usual(topic_partition, chance.choice((1, -1)), 16, producer.version))
+                await asyncio.sleep(0.0003)  # there is no order between connections
+            if not follower.unanswered:
+                self._send(follower, follower.keep_up([topic_partition], max_wait_ms=100))
+            await asyncio.sleep(0.003)
+            self._tell(f"time {number} of a follower that keeps up")
+        return "a follower keeps up"
 
     def _odd_sends(self) -> str:
         """A request of which a byte is another."""
@@ -223,8 +256,10 @@ class Story:
             what = world.change_min_isr()
         elif kind < 0.58:
             what = world.transact()
-        elif kind < 0.7:
+        elif kind < 0.65:
             what = world.change_rights()
+        elif kind < 0.7:
+            what = world.change_quota()
         elif kind < 0.73:
             what = world.delete_records()
         elif kind < 0.8 and self._deleted is None:
@@ -262,6 +297,8 @@ class Story:
         if chance.random() < 0.6:
             acks = chance.choice((1, -1))
             usual = [producer.usual(partitions[0], acks, 16, producer.version) for _ in range(chance.choice((2, 5)))]
+            if producer.is_limited:
+                del usual[2:]
             self._send(producer, usual[0])
             await asyncio.sleep(0.0005)
             frames = usual[1:]
@@ -322,6 +359,27 @@ def _woken_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_answers_as_plain_decode_handle_encode_do(seeds: Sequence[int]) -> None:
     for seed in seeds:
         assert difference(seed) is None
+
+
+def test_stories_have_quotas_and_followers_that_repeat_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is held against the plain broker has them."""
+    counts = {"repeated": 0, "held back": 0}
+    take, throttle = FollowerFetch.take, ServerConnection.throttle
+
+    def counted_take(fetch: FollowerFetch, connection: Any, buffer: Any, start: int) -> bool:
+        is_taken = take(fetch, connection, buffer, start)
+        counts["repeated"] += is_taken
+        return is_taken
+
+    def counted_throttle(connection: ServerConnection, *arguments: Any) -> Any:
+        counts["held back"] += 1
+        return throttle(connection, *arguments)
+
+    monkeypatch.setattr(FollowerFetch, "take", counted_take)
+    monkeypatch.setattr(ServerConnection, "throttle", counted_throttle)
+    for seed in range(1, 7):
+        tell(seed, is_plain=False)
+    assert min(counts.values()) > 2, counts
 
 
 def produced(message: Any, code: ErrorCode) -> list[Any]:
