@@ -34,6 +34,7 @@ OF_GUIDE = "test_spark_guide"
 LONGEST = (
     "test_pipelines",
     "test_examples",
+    "test_pipeline_standalone",
     "test_pipeline_exactly_once",
     "test_pipeline_senders",
     "test_pipeline_table_command",

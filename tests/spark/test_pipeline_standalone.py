@@ -24,7 +24,10 @@ from tests.spark.pipeline_process import PipelineProcess
 from tests.support.spark_standalone import StandaloneCluster, standalone_cluster
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.night("seven Javas, 100 s of processor time and more; has found nothing since its first day"),
+]
 
 PARTITIONS = 2
 # Five processes of Java on a machine that is busy with other tests.
@@ -111,7 +114,6 @@ def test_an_executor_that_is_killed_costs_no_row_and_doubles_none(
     assert sums_of(tmp_path / "sums") == sums()
 
 
-@pytest.mark.skipif("BARNABAS_SPARK_SUBMIT" not in os.environ, reason="a minute more: .ci/nightly does it")
 def test_spark_submit_runs_a_pipeline_as_it_is(brokers: str, standalone: StandaloneCluster, tmp_path: Path) -> None:
     """Without its jars it is told what to give."""
     path = written(tmp_path, "submitted", 500_000)
