@@ -12,7 +12,12 @@ import pytest
 
 from barnabas.pipelines.java import find_java
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.night(
+        "a Spark of its own, 30 s of processor time, for a block of the docs; no commit names a fault of it"
+    ),
+]
 ROOT = Path(__file__).resolve().parents[2]
 
 

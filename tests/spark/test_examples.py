@@ -213,6 +213,7 @@ def command_of(*arguments: str, seconds: float = 60) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.night("a Spark of its own, 30 s of processor time; found nothing yet: test_pipeline_backfill by day")
 @pytest.mark.timeout(600)  # a Spark of its own, on a busy machine
 def test_a_backfill_after_a_bug(place: Place) -> None:
     """By the command: the mended table takes the place of the wrong one, which is kept."""

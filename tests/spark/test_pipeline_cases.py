@@ -229,6 +229,7 @@ def test_the_examples_of_the_page_about_pipelines_pass(tester: PipelineTester, t
     tester.check(written(tmp_path, pipeline, tests))
 
 
+@pytest.mark.night("a Spark of its own, 30 s of processor time; found nothing yet: verdicts and lines are units")
 def test_the_command_says_each_test_and_its_exit_status_whether_all_passed(tmp_path: Path) -> None:
     path = written(tmp_path, tests=TESTS.replace("delay: 5, fares", "delay: 6, fares"))
     junit = tmp_path / "out.xml"

@@ -52,7 +52,10 @@ def rows_of_base(spark: Any, url: str, table: str, *columns: str) -> list[tuple[
     return sorted(rows, key=lambda row: (row[0] is not None, row))
 
 
-@pytest.mark.parametrize("base", DATABASES)
+@pytest.mark.parametrize(
+    "base",
+    ["h2", pytest.param("sqlite", marks=pytest.mark.night("the statements of H2; found nothing yet"))],
+)
 def test_a_table_of_a_database_has_each_batch_once_whatever_ends_a_run(spark: Any, tmp_path: Path, base: str) -> None:
     url = DATABASES[base].format(directory=tmp_path)
     runs = Runs(spark, tmp_path, f"jdbc: '{url}', table: flights, connections: 1, {KEYED}")
@@ -173,7 +176,13 @@ APPENDING = "jdbc: '{url}', table: {table}, from: flights"
 UPSERTING = "jdbc: '{url}', table: flights, delivery: {delivery}, from: changes, key: [id, carrier], delete: gone"
 
 
-@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize(
+    "delivery",
+    [
+        "exactly_once",
+        pytest.param("at_least_once", marks=pytest.mark.night("the same statements; found nothing yet")),
+    ],
+)
 def test_a_run_that_ends_before_any_one_of_its_statements_leaves_what_the_next_one_needs(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Tables, delivery: str
 ) -> None:

@@ -192,6 +192,7 @@ def test_a_processor_keeps_state_and_its_timers_end_it(tester: PipelineTester, t
     assert found == {"AA": (2, True), "UA": (2, True), "DL": (1, False)}
 
 
+@pytest.mark.night("two whole runs, 60 s of processor time; found nothing yet: kill -9 of other state by day")
 def test_state_and_timers_survive_kill_9_and_a_changed_processor_is_refused(tmp_path: Path) -> None:
     """What was counted before the kill is counted on behind it, and ends when its time has come."""
     path = tmp_path / "shifts.py"

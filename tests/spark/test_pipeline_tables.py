@@ -37,6 +37,8 @@ from tests.unit.pipelines.test_protobuf_messages import descriptors
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 KINDS = ("delta", "iceberg")
+AGAIN = pytest.mark.night("15 s of processor time; our code is the same: of this format alone it found nothing yet")
+DELTA_BY_DAY = ("delta", pytest.param("iceberg", marks=AGAIN))
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,19 @@ def spark(spark_with_tables: Any) -> Any:
     return spark_with_tables
 
 
-@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "uncommitted"])
-@pytest.mark.parametrize("place", ["a table", "store/flights"], ids=["directory", "url"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "place", "is_committed"),
+    [
+        ("delta", "a table", True),
+        ("delta", "store/flights", False),
+        ("iceberg", "a table", False),
+        pytest.param("iceberg", "store/flights", True, marks=AGAIN),
+        pytest.param("delta", "a table", False, marks=AGAIN),
+        pytest.param("delta", "store/flights", True, marks=AGAIN),
+        pytest.param("iceberg", "a table", True, marks=AGAIN),
+        pytest.param("iceberg", "store/flights", False, marks=AGAIN),
+    ],
+)
 def test_rows_are_added_once_although_a_run_ends_in_a_commit_and_between_it_and_sparks_note(
     spark: Any, tmp_path: Path, kind: str, place: str, is_committed: bool
 ) -> None:
@@ -88,7 +100,7 @@ def test_a_key_has_its_newest_row_and_goes_with_its_deletion(spark: Any, tmp_pat
     assert runs.table() == [(None, "still none"), (1, "DL"), (3, "UA")]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DELTA_BY_DAY)
 def test_a_source_gives_the_last_record_of_a_key_and_a_column_more(spark: Any, tmp_path: Path, kind: str) -> None:
     runs = Runs(spark, tmp_path, f"{kind}: table, from: flights, key: id")
     runs.add([row(1, "UA"), row(1, "DL"), row(2, "UA")])
@@ -104,7 +116,7 @@ def test_a_source_gives_the_last_record_of_a_key_and_a_column_more(spark: Any, t
         runs.run()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DELTA_BY_DAY)
 def test_a_table_and_a_state_of_different_times_are_refused(spark: Any, tmp_path: Path, kind: str) -> None:
     runs = Runs(spark, tmp_path, f"{kind}: table, {APPENDED}")
     runs.add([row(1)])
