@@ -30,43 +30,51 @@ from tests.support.supervised_cluster import RunningCluster, supervised_cluster
 BROKERS = 3
 OVERRIDES = {"auto.create.topics.enable": "false", "offsets.topic.num.partitions": "4"}
 OF_GUIDE = "test_spark_guide"
-# Each of their tests starts Spark.
-LONGEST = (
+# Each of their tests starts Spark. The longest first, and of one test each at the end, so that processes end together.
+STARTING = (
     "test_pipelines",
-    "test_examples",
     "test_pipeline_standalone",
-    "test_pipeline_exactly_once",
-    "test_pipeline_senders",
+    "test_examples",
     "test_pipeline_table_command",
     "test_pipeline_registry",
+    "test_pipeline_exactly_once",
+    "test_pipeline_senders",
 )
-# Files that share a Spark stand together, the longest first, so that a process starts it once.
+# Files that share a Spark, in groups: one process has a whole group, and starts Spark for it once. What uses formats of
+# tables is two, since in one it would end when the other processes have long had nothing to do.
 SHARING = {
     "tables": (
-        "test_pipeline_tables",
-        "test_pipeline_databases",
-        "test_pipeline_backfill",
-        "test_pipeline_compaction",
-        "test_pipeline_urls",
-        "test_pipeline_fresh_tables",
-        "test_pipeline_options",
-        "test_pipeline_changes",
-        "test_pipeline_letters",
+        (
+            "test_pipeline_tables",
+            "test_pipeline_urls",
+            "test_pipeline_changes",
+            "test_pipeline_databases",
+            "test_pipeline_options",
+        ),
+        (
+            "test_pipeline_compaction",
+            "test_pipeline_fresh_tables",
+            "test_pipeline_backfill",
+            "test_pipeline_letters",
+        ),
     ),
-    "tester": ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),
     "plain": (
-        "test_spark_guide_audit",
-        "test_spark_guide_batch",
-        "test_spark_guide_sink",
-        "test_spark_guide_stream",
-        "test_pipeline_checks",
-        "test_pipeline_dev",
-        "test_pipeline_sql",
-        "test_staged_shares",
-        "test_stored_segments",
+        (
+            "test_spark_guide_audit",
+            "test_spark_guide_batch",
+            "test_spark_guide_sink",
+            "test_spark_guide_stream",
+            "test_pipeline_checks",
+            "test_pipeline_dev",
+            "test_pipeline_sql",
+            "test_staged_shares",
+            "test_stored_segments",
+        ),
     ),
+    "tester": (("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),),
 }
-KINDS = {file: kind for kind, files in SHARING.items() for file in files}
+KINDS = {file: kind for kind, groups in SHARING.items() for group in groups for file in group}
+GROUPS = {file: group[0] for groups in SHARING.values() for group in groups for file in group}
 SHARED = pytest.StashKey[contextlib.ExitStack]()
 SPARKS = pytest.StashKey[dict[str, Any]]()
 
@@ -85,7 +93,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """py4j leaves the sockets by which rows arrive to the garbage collector."""
-    longest_first(items, [*LONGEST, *KINDS])
+    longest_first(items, [*GROUPS, *STARTING])
     for item in filter(is_of_the_guide, items):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
@@ -98,17 +106,24 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         item.config.stash[SHARED].close()
 
 
-class GuideTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Files of tests go to workers as a whole, and those about the guide as one."""
+class GroupsTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Files of tests go to workers as a whole, and those of a group as one."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
-        return OF_GUIDE if OF_GUIDE in file else file
+        return GROUPS.get(Path(file).stem, file)
+
+    def _reschedule(self, node: Any) -> None:
+        """No sooner than the last test of what a worker has begins, which it does not until it knows of another: else
+        one worker would have several files of one test each, when others have none.
+        """
+        if not self.workqueue or self._pending_of(self.assigned_work[node]) <= 1:
+            super()._reschedule(node)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GuideTogether:
-    return GuideTogether(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupsTogether:
+    return GroupsTogether(config, log)
 
 
 def is_of_the_guide(item: pytest.Item) -> bool:
