@@ -21,17 +21,16 @@ SIMULATIONS ?= tests/simulation
 FUZZ_SECONDS ?= 60
 # Not empty where `make simulate` comes next: its simulations are not run with the first seeds before.
 SIMULATES_NEXT ?=
-# Three processes for two cores, since a third of what tests take is waiting; what measures time runs alone.
+# Three processes for two cores, since a third of what tests take is waiting.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
 # Of test-interop and test-spark, whole files of tests each; 0 is one after the other. Each of Spark's takes one to two GB.
 INTEROP_PROCESSES ?= 3
-FAILURE_PROCESSES ?= 3
 SPARK_PROCESSES ?= $(TEST_PROCESSES)
 
-# What test-cluster does, beside what `make test` does of real processes: failures that take minutes, three at a time but for what measures ...
+# What test-cluster does, beside what `make test` does of real processes: failures that take minutes ...
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py fuzz.py isr_by_znode.py \
 	log_directory_failures.py tiered_storage.py)
-# ... and those that mostly wait, for an interval or a time-out, or do not concern most changes (services, documented blocks), side by side.
+# ... and what mostly waits, for an interval or a time-out, or does not concern most changes (services, documented blocks), side by side.
 WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_commands.py documented_output.py documented_servers.py exactly_once.py hostile_connections.py \
 	kafka_cluster_processes.py kafka_streams.py large_requests.py live_configs.py monitoring.py offsets_topic_deleted.py preferred_leaders.py \
 	replication_throttle.py services.py stalled_directory.py supervisor.py unclean_election.py up_failures.py up_secure.py)
@@ -114,9 +113,7 @@ test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go a
 .PHONY: test-cluster
 test-cluster: $(INTEROP) ## Failures of real processes: kill -9 of everything for minutes, full and slow disks, what waits
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) $(WAITS)
-	@BARNABAS_LONG_FAILURES=1 $(TRIED_PYTEST) -n $(FAILURE_PROCESSES) -m "not alone" $(FAILURES) --timeout 900
-	@BARNABAS_LONG_FAILURES=1 $(TRIED_PYTEST) -m alone $(FAILURES) --timeout 900
+	@BARNABAS_LONG_FAILURES=1 $(TRIED_PYTEST) -n $(TEST_PROCESSES) --no-loadscope-reorder $(FAILURES) $(WAITS) --timeout 900
 
 .PHONY: test-spark
 test-spark: $(TEST) ## Pipelines on Spark, and Spark's own Kafka source and sink, against three broker processes

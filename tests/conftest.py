@@ -60,7 +60,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "alone: measures time, so that nothing else of the tests may run beside it")
     config.addinivalue_line("markers", NIGHT)
 
 

@@ -8,16 +8,36 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.longest_first import longest_first
+
+# Of `make test-cluster`, with --no-loadscope-reorder.
+LONGEST = (
+    "test_controller_kill",
+    "test_broker_failures",
+    "test_log_directory_failures",
+    "test_coordinator_kill",
+    "test_tiered_storage",
+    "test_exactly_once",
+    "test_kafka_streams",
+    "test_kafka_cluster_processes",
+    "test_documented_servers",
+    "test_documented_output",
+    "test_large_requests",
+)
 # Each test of these starts what it needs, so that any process may take any of them.
 INDEPENDENT = frozenset(
     {
         "test_broker_failures",
         "test_controller_move",
         "test_coordinator_kill",
+        "test_isr_by_znode",
         "test_log_directory_failures",
+        "test_preferred_leaders",
+        "test_stalled_directory",
         "test_supervisor",
         "test_unclean_election",
         "test_up",
+        "test_up_failures",
     }
 )
 
@@ -30,6 +50,10 @@ class ClustersShared(LoadFileScheduling):  # type: ignore[misc]  # xdist has no 
     def _split_scope(self, nodeid: str) -> str:
         file = str(super()._split_scope(nodeid))
         return nodeid if PurePosixPath(file).stem in INDEPENDENT else file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items, LONGEST)
 
 
 @pytest.hookimpl(optionalhook=True)

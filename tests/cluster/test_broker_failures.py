@@ -194,7 +194,6 @@ def test_loses_nothing_when_anything_is_killed_at_random(cluster: BrokerCluster)
             wait_until_whole(cluster, workload.topic, PARTITIONS)
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("role", ["controller", "other"] if LONG else ["controller"])
 def test_elects_new_leaders_as_soon_as_the_session_expires(cluster: BrokerCluster, role: str) -> None:

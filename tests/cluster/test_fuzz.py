@@ -215,7 +215,6 @@ def longest_turns(metrics_port: int) -> dict[str, tuple[float, float]]:
     return {what: (each["longestturnms"], each["longestturnprocessorms"]) for what, each in found.items()}
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_frames_of_every_kind_hold_nobody_up(broker: BrokerProcess, metrics_port: int, seed: int) -> None:

@@ -173,7 +173,6 @@ def fail_and_see_others_lead(setting: Setting, affected: set[int]) -> None:
     print(f"led elsewhere after {took * 1000:.0f} ms")
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kind", "broker_id"),
@@ -209,7 +208,6 @@ def test_what_was_led_from_a_failed_directory_is_led_elsewhere_within_a_second(
         workload.finish()
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("broker_id", [1, 2] if LONG else [1])
 def test_a_broker_all_of_whose_directories_fail_ends_and_the_others_lead(tmp_path: Path, broker_id: int) -> None:
