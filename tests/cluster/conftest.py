@@ -17,8 +17,6 @@ LONGEST = (
     "test_log_directory_failures",
     "test_coordinator_kill",
     "test_tiered_storage",
-    "test_exactly_once",
-    "test_kafka_streams",
     "test_kafka_cluster_processes",
     "test_documented_servers",
     "test_documented_output",

@@ -20,12 +20,16 @@ import pytest
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import FindCoordinatorRequest
 from tests.support.broker_process import BrokerCluster, broker_cluster
+from tests.support.by_night import by_night
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_topic, leaders, metadata
 from tests.support.workload import Workload
 
 LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
-COORDINATORS = ("embedded", "zookeeper") if LONG else ("embedded",)
+REAL_ZOOKEEPER = by_night("up to a minute for each test, and no commit says that it has found anything", "zookeeper")
+OTHER_ROLE = "20 s, and no commit says that it has found anything"
+COORDINATORS = ("embedded", *REAL_ZOOKEEPER) if LONG else ("embedded",)
+ON_EITHER = pytest.mark.parametrize("cluster", ("embedded", "zookeeper") if LONG else ("embedded",), indirect=True)
 ROLES = ("leader", "follower", "controller", *(("coordinator of the group",) if LONG else ()))
 RANDOM_SECONDS = float(os.environ.get("BARNABAS_FAILURE_SECONDS", "45")) if LONG else 6.0
 SEED = int(os.environ.get("BARNABAS_FAILURE_SEED", "0")) or random.randrange(1, 1_000_000)
@@ -163,6 +167,7 @@ def kill_and_restart(cluster: BrokerCluster, broker_id: int, between: Callable[[
     cluster.brokers[broker_id].start()
 
 
+@ON_EITHER
 @pytest.mark.timeout(400)
 def test_loses_nothing_when_each_role_is_killed_in_turn(cluster: BrokerCluster) -> None:
     with workload_on(cluster) as workload:
@@ -195,7 +200,7 @@ def test_loses_nothing_when_anything_is_killed_at_random(cluster: BrokerCluster)
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("role", ["controller", "other"] if LONG else ["controller"])
+@pytest.mark.parametrize("role", ["controller", *by_night(OTHER_ROLE, "other")] if LONG else ["controller"])
 def test_elects_new_leaders_as_soon_as_the_session_expires(cluster: BrokerCluster, role: str) -> None:
     with workload_on(cluster) as workload:
         # When the controller itself dies, a new one is elected first.
@@ -241,7 +246,7 @@ def test_a_rolling_restart_hands_the_leaders_over_before_it_stops_a_broker(clust
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("role", ["controller", "leader"] if LONG else ["controller"])
+@pytest.mark.parametrize("role", ["controller", *by_night(OTHER_ROLE, "leader")] if LONG else ["controller"])
 def test_a_broker_that_sleeps_past_its_session_is_fenced_and_rejoins(cluster: BrokerCluster, role: str) -> None:
     with workload_on(cluster) as workload:
         broker_id = victim(cluster, workload, role)

@@ -2,8 +2,9 @@
 
 The steps are known by what the controller writes: a door before the coordinator stops it there. What it does between
 two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one. One step of each by
-default; all of them, each behind its write, with BARNABAS_LONG_FAILURES=1 (`make test-cluster`); and with
-BARNABAS_ALL_STEPS=1 too, as the nightly does, also ahead of it: the step before, but for what is done in between.
+default; all of them, each behind its write, with BARNABAS_LONG_FAILURES=1 (`make test-cluster`; two of each in
+`.ci/run`); and with BARNABAS_ALL_STEPS=1 too, as the nightly does, also ahead of it: the step before, but for what is
+done in between.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
 from tests.support.broker_process import BrokerProcess
+from tests.support.by_night import by_night
 from tests.support.coordinator_door import CoordinatorDoor, Write
 from tests.support.embedded_coordinator import EmbeddedCoordinator
 from tests.support.raw_zookeeper import Operation, RawSession, create, read
@@ -36,6 +38,7 @@ RECORDS = 20
 REQUESTS = "/admin/reassign_partitions"
 BEFORE, BEHIND = pytest.param(False, id="before it is written"), pytest.param(True, id="when it is written")
 ALL_STEPS = LONG and os.environ.get("BARNABAS_ALL_STEPS") == "1"
+OTHER_STEP = "10 to 20 s for each step, and no commit says that one has found anything"
 WHERE = pytest.mark.parametrize("is_behind", [BEFORE, BEHIND] if ALL_STEPS else [BEHIND])
 OVERRIDES = {
     "zookeeper.session.timeout.ms": 4_000,
@@ -201,8 +204,15 @@ STEPS_OF_REASSIGNMENT: dict[str, Callable[[Write, str], bool]] = {
 }
 
 
+def steps(names: Iterable[str], *by_day: str) -> list[Any]:
+    """The first one by default, these by day, all by night."""
+    if not LONG:
+        return [*by_day[:1]]
+    return [*by_day, *by_night(OTHER_STEP, *(name for name in names if name not in by_day))]
+
+
 @WHERE
-@pytest.mark.parametrize("step", STEPS_OF_REASSIGNMENT if LONG else ["4 to 6 the leader"])
+@pytest.mark.parametrize("step", steps(STEPS_OF_REASSIGNMENT, "4 to 6 the leader", "8 and 9 the assignment"))
 def test_a_reassignment_is_finished_by_the_next_controller(cluster: Cluster, step: str, is_behind: bool) -> None:
     topic = f"moved-{[*STEPS_OF_REASSIGNMENT].index(step)}-{is_behind}".lower()
     cluster.make_topic(topic)
@@ -240,7 +250,7 @@ STEPS_OF_DELETION: dict[str, Callable[[Write, str], bool]] = {
 
 
 @WHERE
-@pytest.mark.parametrize("step", STEPS_OF_DELETION if LONG else ["replicas deleted, the states"])
+@pytest.mark.parametrize("step", steps(STEPS_OF_DELETION, "replicas deleted, the states", "the topic"))
 def test_a_deletion_is_finished_by_the_next_controller(cluster: Cluster, step: str, is_behind: bool) -> None:
     topic = f"deleted-{[*STEPS_OF_DELETION].index(step)}-{is_behind}".lower()
     request = f"/admin/delete_topics/{topic}"

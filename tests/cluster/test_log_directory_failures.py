@@ -1,7 +1,7 @@
 """Log directories that really fail under brokers with three of them each, while idempotent producers (acks=all) and a
 group run: what was led from there is led elsewhere within a second, and nothing acknowledged is lost.
 
-Every way to fail by default; the same once more, with another role, in `make test-cluster`.
+Every way to fail by default; the same once more, with another role, in `make test-cluster` by hand and by night.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pytest
 
 from barnabas.coordination.layout.notifications import LOG_DIR_EVENTS_PATH
 from tests.support.broker_process import BrokerCluster, BrokerProcess
+from tests.support.by_night import by_night
 from tests.support.failing_disks import BrokenDisk, FailingDisk, FullDisk, NotPermittedError, ReadOnlyDisk
 from tests.support.raw_zookeeper import Operation, RawSession, read
 from tests.support.waiting import wait_until
@@ -23,6 +24,7 @@ from tests.support.wire_calls import create_topic, leaders, metadata
 from tests.support.workload import Workload
 
 LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
+OTHER_ROLE = "half a minute for each, and no commit says that one has found anything"
 BROKERS = (1, 2, 3)
 DIRECTORIES = 3
 PARTITIONS = 18
@@ -176,7 +178,14 @@ def fail_and_see_others_lead(setting: Setting, affected: set[int]) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("kind", "broker_id"),
-    [(BrokenDisk, 1), (ReadOnlyDisk, 2), (FullDisk, 2), *([(BrokenDisk, 2), (FullDisk, 1)] if LONG else [])],
+    [
+        *((BrokenDisk, 1), (ReadOnlyDisk, 2), (FullDisk, 2)),
+        *(
+            pytest.param(kind, role, marks=pytest.mark.night(OTHER_ROLE))
+            for kind, role in ((BrokenDisk, 2), (FullDisk, 1))
+            if LONG
+        ),
+    ],
 )
 def test_what_was_led_from_a_failed_directory_is_led_elsewhere_within_a_second(
     tmp_path: Path, kind: Callable[[Path], FailingDisk], broker_id: int
@@ -209,7 +218,7 @@ def test_what_was_led_from_a_failed_directory_is_led_elsewhere_within_a_second(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("broker_id", [1, 2] if LONG else [1])
+@pytest.mark.parametrize("broker_id", [1, *by_night(OTHER_ROLE, 2)] if LONG else [1])
 def test_a_broker_all_of_whose_directories_fail_ends_and_the_others_lead(tmp_path: Path, broker_id: int) -> None:
     with running(tmp_path, broker_id, BrokenDisk, all_fail=True) as (setting, workload):
         affected = set(range(PARTITIONS))

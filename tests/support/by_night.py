@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
 MARK = "night(why): .ci/run, which has an hour, leaves it to .ci/nightly, because of what it costs and has found"
 BY_DAY = os.environ.get("BARNABAS_BY_DAY", "0") == "1"
+
+
+def by_night(why: str, *values: Any) -> list[Any]:
+    """Values of one parameter that are left to the night; others stand beside them: `[0, *by_night("a minute", 1)]`."""
+    return [pytest.param(value, marks=pytest.mark.night(why)) for value in values]
 
 
 @pytest.hookimpl(tryfirst=True)

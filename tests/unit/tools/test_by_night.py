@@ -18,6 +18,7 @@ def pytest_configure(config):
 """
 TESTS = """
 import pytest
+from tests.support.by_night import by_night
 
 def test_by_day():
     pass
@@ -28,6 +29,10 @@ def test_whole():
 
 @pytest.mark.parametrize("case", ["quick", pytest.param("slow", marks=pytest.mark.night("a minute"))])
 def test_case(case):
+    pass
+
+@pytest.mark.parametrize("value", ["first", *by_night("a minute for each", "second", "third")])
+def test_value(value):
     pass
 """
 
@@ -55,12 +60,15 @@ def ran(directory: Path, by_day: str, tests: str = TESTS) -> tuple[int, str]:
 def test_what_is_marked_is_left_out_by_day_only(tmp_path: Path, by_day: str, left_out: bool) -> None:
     status, output = ran(tmp_path, by_day)
     assert status == 0, output
-    assert ("by day: without tests marked night" in output, "2 deselected" in output) == (left_out, left_out)
+    assert ("by day: without tests marked night" in output, "4 deselected" in output) == (left_out, left_out)
     for name, marked in [
         ("test_by_day", False),
         ("test_whole", True),
         ("test_case[quick]", False),
         ("test_case[slow]", True),
+        ("test_value[first]", False),
+        ("test_value[second]", True),
+        ("test_value[third]", True),
     ]:
         assert (f"PASSED test_it.py::{name}" in output) == (not (marked and left_out)), output
 
