@@ -131,7 +131,7 @@ test-oci: $(TEST) ## The image of contrib/oci and its compose.yaml, where Debian
 .PHONY: test-interop
 test-interop: $(INTEROP) ## Against Apache Kafka 3.9.1, ZooKeeper 3.8.4 and kazoo's own test suite
 	@$(BIN)/python -m tests.support.apache_kafka_jars
-	@$(BIN)/python -m tests.support.apache_kafka_jars 3.4.1
+	@if [ "$${BARNABAS_BY_DAY:-0}" != 1 ]; then $(BIN)/python -m tests.support.apache_kafka_jars 3.4.1; fi
 	@$(BIN)/python -m tests.support.java_archives
 	@$(TRIED_PYTEST) -n $(INTEROP_PROCESSES) --dist loadfile --no-loadscope-reorder tests/interop --timeout 900
 

@@ -20,6 +20,7 @@ from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, zookeepe
 
 # With few tests each, which take a minute or more.
 LONGEST = (
+    "test_kazoo_suite",
     "test_mixed_cluster_failures",
     "test_mixed_cluster",
     "test_kafka_on_coordinator",
@@ -33,9 +34,22 @@ LONGEST = (
     "test_stored_passwords",
     "test_object_store",
     "test_consumer_protocol",
+    "test_copy_command",
+    "test_client",
+    "test_log_directory_exchange",
+    "test_cleaned_directory",
+    "test_differential_directed",
+    "test_coordination_client",
 )
+_OTHER_LOOP = "a minute to meet real servers on another event loop, and no commit says that it has found anything"
 _INTEROP_DIRECTORY = Path(__file__).resolve().parent
 _missing = ""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Each of two event loops meets real servers by night."""
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.callspec.params.get("run") == "uvloop":
+        item.add_marker(pytest.mark.night(_OTHER_LOOP))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

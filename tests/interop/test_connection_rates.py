@@ -134,6 +134,7 @@ def test_beyond_the_rate_of_an_address_both_close_connections(ports: tuple[int, 
         wait_until(lambda: answers(port, 15, SOURCE, 10.0)[1] == 0, "the rate is gone", PATIENCE_SECONDS)  # noqa: B023
 
 
+@pytest.mark.night("half a minute or more of waiting, and no commit says that it has found anything")
 def test_a_listener_of_ours_is_bound_while_it_runs(ports: tuple[int, int]) -> None:
     key = "listener.name.plaintext.max.connection.creation.rate"
     for broker_id, port in zip((1, 2), ports, strict=True):

@@ -19,10 +19,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from barnabas.coordinators.placement import partition_for
 from tests.support.apache_kafka import CONSOLE_CONSUMER, CONSUMER_GROUP_COMMAND, run_tool
 from tests.support.broker_process import BrokerCluster, broker_cluster
+from tests.support.by_night import by_night
 
 TOPIC = "payments"
 PARTITIONS = 6
 OFFSETS_PARTITIONS = 5
+AGAIN = "half a minute, and no commit says that it has found anything"
 OVERRIDES = {
     "offsets.topic.replication.factor": 3,
     "offsets.topic.num.partitions": OFFSETS_PARTITIONS,
@@ -212,7 +214,7 @@ def settled(cluster: BrokerCluster, group: str, kind: str, *consumers: Consumer 
             assert listed.type.name.lower() == kind
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize("strategy", ["range", *by_night(AGAIN, "cooperative-sticky")])
 def test_a_group_goes_over_and_back_under_its_classic_members(cluster: BrokerCluster, strategy: str) -> None:
     group = f"mixed-{strategy}"
     first = classic(cluster, group, strategy)

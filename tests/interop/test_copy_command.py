@@ -33,6 +33,9 @@ def our_broker(zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempP
         broker.stop()
 
 
+@pytest.mark.night(
+    "a minute; what is written to Apache Kafka is by day, and no commit says that this has found anything"
+)
 class TestFromApacheKafka(CopyCommandSuite):
     @pytest.fixture
     def bootstrap(self, kafka_broker: ApacheKafkaBroker) -> str:

@@ -14,12 +14,15 @@ import pytest
 
 from tests.interop.differential.comparison import Comparison
 from tests.interop.differential.steps import random_steps
+from tests.support.by_night import by_night
 from tests.support.embedded_coordinator import embedded_coordinator
 from tests.support.zookeeper import FAST_START_OPTIONS, zookeeper
 
 STEPS_PER_SEED = 150
 ORACLE_OPTIONS = (*FAST_START_OPTIONS, "-Dznode.container.checkIntervalMs=86400000")
 FIRST_SEED, END_SEED = map(int, os.environ.get("BARNABAS_DIFFERENTIAL_SEEDS", "0:40").split(":"))
+BY_DAY = 20
+OTHERS = "a second or two for each seed; seeds have found much (acd3fd52, 7dc05f48), and each once"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,9 @@ def comparison(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> I
         yield Comparison(oracle.port, tested.port)
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, END_SEED))
+@pytest.mark.parametrize(
+    "seed", [*range(FIRST_SEED, END_SEED)[:BY_DAY], *by_night(OTHERS, *range(FIRST_SEED, END_SEED)[BY_DAY:])]
+)
 def test_random_operations_of_several_sessions_end_alike(comparison: Comparison, seed: int) -> None:
     explanation = comparison.explain(random_steps(seed, STEPS_PER_SEED))
     assert not explanation, f"seed {seed}: {explanation}"

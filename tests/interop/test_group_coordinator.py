@@ -18,7 +18,8 @@ from tests.support.broker_process import BrokerCluster, broker_cluster
 
 TOPIC = "payments"
 GROUP = "tellers"
-OVERRIDES = {"offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": 5}
+OFFSETS_PARTITIONS = 5
+OVERRIDES = {"offsets.topic.replication.factor": 1, "offsets.topic.num.partitions": OFFSETS_PARTITIONS}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,12 @@ def teller(cluster: BrokerCluster) -> Iterator[Consumer]:
 def formatted(cluster: BrokerCluster, formatter: str) -> list[dict[str, Any]]:
     """The records of `__consumer_offsets` that a formatter of Kafka's console consumer shows, of our group."""
     arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", "__consumer_offsets", "--from-beginning"]
-    arguments += ["--timeout-ms", "6000", "--formatter", f"org.apache.kafka.tools.consumer.{formatter}"]
+    # As many as there are, for it waits for more otherwise, until a time-out.
+    reader = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0})
+    partitions = [TopicPartition("__consumer_offsets", number) for number in range(OFFSETS_PARTITIONS)]
+    count = sum(reader.get_watermark_offsets(each, 60)[1] for each in partitions)
+    reader.close()
+    arguments += ["--max-messages", str(count), "--formatter", f"org.apache.kafka.tools.consumer.{formatter}"]
     text = run_tool(CONSOLE_CONSUMER, arguments)
     shown, decoder = [], json.JSONDecoder()
     while text := text.lstrip():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.apache_kafka import TOPIC_COMMAND, ApacheKafkaBroker, run_tool
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, four_letter_word, zookeeper
 
 
+@pytest.mark.night("10 s for what servers of the tests do, which many tests would show")
 def test_zookeeper_keeps_its_data_and_port_when_it_is_killed_and_restarted(oracle_jars: Path, tmp_path: Path) -> None:
     with zookeeper(tmp_path) as server:
         first_process_id = server.process.process_id
@@ -21,6 +24,7 @@ def test_zookeeper_keeps_its_data_and_port_when_it_is_killed_and_restarted(oracl
     assert not server.process.is_running
 
 
+@pytest.mark.night("15 s for what servers of the tests do, which the client's test of an ensemble shows")
 def test_ensemble_elects_another_leader_when_its_leader_is_killed(ensemble: ZooKeeperEnsemble) -> None:
     first_leader = ensemble.leader()
     assert len(ensemble.followers()) == 2

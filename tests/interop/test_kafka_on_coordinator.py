@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.interop.kafka_traffic import Traffic, read_whole_topic
 from tests.support import raw_zookeeper as raw
 from tests.support.apache_kafka import ApacheKafkaBroker
+from tests.support.by_night import by_night
 from tests.support.embedded_coordinator import EmbeddedCoordinator, embedded_coordinator
 from tests.support.raw_zookeeper import ConnectionLost, Operation, RawSession
 from tests.support.waiting import wait_until
@@ -133,23 +134,6 @@ def cluster(oracle_jars: Path, tmp_path: Path) -> Iterator[Cluster]:
             cluster.stop()
 
 
-@pytest.mark.timeout(900)
-def test_cluster_survives_the_loss_of_a_broker_of_the_controller_and_of_the_coordinator(cluster: Cluster) -> None:
-    cluster.create_topic(TOPIC)
-    with Traffic(cluster.bootstrap_servers, TOPIC) as traffic:
-        traffic.wait_until_it_flows("at first")
-        replace_a_broker(cluster, traffic)
-        fail_the_controller_over(cluster, traffic)
-        restart_the_coordinator(cluster, traffic)
-    assert traffic.failures == []
-    found = read_whole_topic(cluster.bootstrap_servers, TOPIC, PARTITIONS)
-    assert len(traffic.acknowledged) > 1_000
-    lost = traffic.acknowledged - found.keys()
-    assert not lost, f"{len(lost)} acknowledged records are not in the log"
-    doubled = [number for number, times in found.items() if times > 1]
-    assert not doubled, f"{len(doubled)} records are in the log more than once"
-
-
 def replace_a_broker(cluster: Cluster, traffic: Traffic) -> None:
     """kill -9 of a broker that is not the controller; an empty one with its id takes its place."""
     controller = cluster.controller()
@@ -186,3 +170,33 @@ def restart_the_coordinator(cluster: Cluster, traffic: Traffic) -> None:
     assert cluster.broker_ids() == set(cluster.brokers)
     assert (cluster.controller(), cluster.controller_epoch()) == (controller, epoch)
     traffic.wait_until_it_flows("with the coordinator back")
+
+
+Loss = Callable[[Cluster, Traffic], None]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [restart_the_coordinator],
+        *by_night(
+            "two minutes, and no commit says that it has found anything; by day others die in mixed clusters",
+            [replace_a_broker, fail_the_controller_over, restart_the_coordinator],
+        ),
+    ],
+    ids=["the coordinator", "all"],
+)
+def test_cluster_survives_what_is_lost(cluster: Cluster, losses: Sequence[Loss]) -> None:
+    cluster.create_topic(TOPIC)
+    with Traffic(cluster.bootstrap_servers, TOPIC) as traffic:
+        traffic.wait_until_it_flows("at first")
+        for lose in losses:
+            lose(cluster, traffic)
+    assert traffic.failures == []
+    found = read_whole_topic(cluster.bootstrap_servers, TOPIC, PARTITIONS)
+    assert len(traffic.acknowledged) > 300 * len(losses)
+    lost = traffic.acknowledged - found.keys()
+    assert not lost, f"{len(lost)} acknowledged records are not in the log"
+    doubled = [number for number, times in found.items() if times > 1]
+    assert not doubled, f"{len(doubled)} records are in the log more than once"

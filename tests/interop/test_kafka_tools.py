@@ -237,6 +237,7 @@ def is_alike(line: str) -> bool:
 # kafka-leader-election.
 
 
+@pytest.mark.night("a minute or more while brokers die and come back; no commit says that it has found anything")
 @pytest.mark.timeout(1_800)
 def test_what_fails_is_described_alike_and_leaders_are_elected_alike(both: TwoClusters, tmp_path: Path) -> None:
     """Broker 3 alone has what is committed in `two`; it and the only replica of `alone` are away for a while."""

@@ -22,6 +22,7 @@ from tests.support.apache_kafka import (
     ToolRun,
     tool_run,
 )
+from tests.support.by_night import by_night
 from tests.support.command_suite import barnabas, fill_in_batches
 from tests.support.mixed_cluster import ALL_IDS, IDS, Kind, MixedCluster, mixed_cluster
 from tests.support.waiting import wait_until
@@ -31,7 +32,14 @@ OVERRIDES: Final = {
     # A copy is made of many pieces, so that a throttle holds it back after the first.
     "replica.fetch.max.bytes": 65_536,
 }
-KINDS: Final = pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value)
+AGAIN: Final = "20 to 40 s for each, and no commit says that one has found anything"
+
+
+def kinds(by_day: Kind) -> pytest.MarkDecorator:
+    """Of the controller: this one by day, by night both."""
+    return pytest.mark.parametrize("kind", [by_day, *by_night(AGAIN, by_day.other)], ids=lambda kind: kind.value)
+
+
 PATIENCE_SECONDS: Final = 90.0
 BATCHES: Final = 20
 BATCH_BYTES: Final = 100_000
@@ -97,7 +105,7 @@ def throttled(cluster: MixedCluster, topic: str) -> set[str]:
 
 
 @pytest.mark.timeout(900)
-@KINDS
+@kinds(Kind.BARNABAS)
 def test_partitions_go_to_the_other_kind_and_back(cluster: MixedCluster, kind: Kind, tmp_path: Path) -> None:
     cluster.move_controller(IDS[kind][0])
     topic = f"moved-under-{kind.value}"
@@ -143,7 +151,7 @@ def test_partitions_go_to_the_other_kind_and_back(cluster: MixedCluster, kind: K
 
 
 @pytest.mark.timeout(900)
-@KINDS
+@kinds(Kind.APACHE_KAFKA)
 def test_preferred_leaders_are_elected(cluster: MixedCluster, kind: Kind, tmp_path: Path) -> None:
     cluster.move_controller(IDS[kind][0])
     topic = f"elected-under-{kind.value}"
@@ -168,7 +176,7 @@ def test_preferred_leaders_are_elected(cluster: MixedCluster, kind: Kind, tmp_pa
 
 
 @pytest.mark.timeout(900)
-@KINDS
+@kinds(Kind.BARNABAS)
 def test_topics_and_configs_are_told_alike_by_both_kinds(cluster: MixedCluster, kind: Kind) -> None:
     cluster.move_controller(IDS[kind][0])
     topic = f"told-under-{kind.value}"

@@ -16,11 +16,13 @@ import pytest
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import DeleteTopicsRequest
+from tests.support.by_night import by_night
 from tests.support.mixed_cluster import IDS, Kind, MixedCluster, kind_of, mixed_cluster
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_topic
 from tests.support.workload import Workload
 
+AGAIN: Final = "a minute or two and three JVMs, and no commit says that it has found anything"
 PARTITIONS: Final = 8
 PATIENCE_SECONDS: Final = 90.0
 TOPIC: Final = "under-load"
@@ -86,7 +88,7 @@ def restart(cluster: MixedCluster, workload: Workload, broker_id: int) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("coordinator", ["zookeeper", "embedded"])
+@pytest.mark.parametrize("coordinator", ["embedded", *by_night(AGAIN, "zookeeper")])
 def test_loses_nothing_when_controllers_of_one_kind_are_succeeded_by_the_other(
     oracle_jars: Path, tmp_path: Path, coordinator: str
 ) -> None:
@@ -105,6 +107,7 @@ def test_loses_nothing_when_controllers_of_one_kind_are_succeeded_by_the_other(
             restart(cluster, workload, controller)
 
 
+@pytest.mark.night(AGAIN)
 @pytest.mark.timeout(900)
 def test_loses_nothing_when_brokers_of_one_kind_die_or_sleep_under_a_controller_of_the_other(
     oracle_jars: Path, tmp_path: Path

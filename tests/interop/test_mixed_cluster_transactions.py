@@ -13,10 +13,12 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import ElectLeadersRequest
 from tests.interop.test_mixed_cluster import OFFSETS_TOPIC, PATIENCE_SECONDS, create_assigned_topic, wait_until_equal
+from tests.support.by_night import by_night
 from tests.support.mixed_cluster import MixedCluster, mixed_cluster
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call
 
+AGAIN: Final = "20 s, and no commit says that it has found anything"
 TRANSACTIONS_PARTITIONS: Final = 3
 OVERRIDES: Final[Mapping[str, object]] = {
     "zookeeper.session.timeout.ms": 9_000,
@@ -41,7 +43,7 @@ def cluster(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         assert running.unexpected_complaints() == []
 
 
-@pytest.mark.parametrize("outcome", ["commit", "abort"])
+@pytest.mark.parametrize("outcome", ["commit", *by_night(AGAIN, "abort")])
 def test_a_transaction_ends_where_we_have_become_the_leader(cluster: MixedCluster, outcome: str) -> None:
     topic, group = f"transactions-{outcome}", f"group-{outcome}"
     create_assigned_topic(cluster, topic, [(LEADER, SUCCESSOR)])

@@ -21,6 +21,7 @@ from barnabas.tiered.object_names import ObjectKind, parse_object_name
 from barnabas.tiered.spark_source import SegmentsDataSource
 from barnabas.tiered.storage import RemoteStore, open_store
 from tests.support.broker_process import BrokerCluster, broker_cluster
+from tests.support.by_night import by_night
 from tests.support.s3_server import BUCKET, S3Server, Weather, s3_server
 from tests.support.spark import spark_session
 from tests.support.tiered_topics import (
@@ -38,6 +39,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import create_topic, delete_topic, leader_port, leaders
 
 RECORDS = 1_500
+AGAIN = "half a minute or more, and no commit says that it has found anything"
 LARGE_BYTES = 12 * 1024 * 1024
 """More than s3fs sends at a time, so that a multipart upload begins."""
 _WRITER = """
@@ -204,7 +206,7 @@ def _is_whole(server: S3Server, topic: str) -> bool:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("weather", [Weather.REFUSES, Weather.STANDS])
+@pytest.mark.parametrize("weather", [Weather.REFUSES, *by_night(AGAIN, Weather.STANDS)])
 def test_what_the_store_refuses_or_lets_wait_is_copied_and_read_later(
     server: S3Server, cluster: BrokerCluster, weather: Weather
 ) -> None:
@@ -278,6 +280,7 @@ def test_the_files_in_the_store_are_shown_without_brokers(server: S3Server, stor
     server.door.weather = Weather.FAIR
 
 
+@pytest.mark.night(AGAIN)
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_spark_reads_the_store_without_brokers(server: S3Server, stored: int, tmp_path: Path) -> None:

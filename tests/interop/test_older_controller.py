@@ -39,6 +39,7 @@ def coordinator(oracle_jars: Path, tmp_path: Path) -> Iterator[EmbeddedCoordinat
         server.kill()
 
 
+@pytest.mark.night("half a minute and 60 MB to fetch, and it has found nothing since it was written (20b4ebe3)")
 def test_a_leader_changes_its_isr_at_a_controller_of_kafka_3_4(
     coordinator: EmbeddedCoordinator, tmp_path: Path
 ) -> None:

@@ -11,6 +11,10 @@ import pytest
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
 from tests.support.reassign_command_suite import DIRECTORIES, PIECES, ReassignCommandSuite
 
+pytestmark = pytest.mark.night(
+    "a minute and three brokers of Apache Kafka, and no commit says that it has found what a mixed cluster has not"
+)
+
 
 @pytest.fixture(scope="module")
 def address(oracle_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -237,6 +237,7 @@ def moves_between_directories(side: Side) -> dict[str, object]:
     return said
 
 
+@pytest.mark.night("a minute, and no commit says that it has found anything")
 @pytest.mark.timeout(900)
 def test_the_same_is_said_of_moves_between_log_directories(both: tuple[Side, Side]) -> None:
     said = compared(both, moves_between_directories)

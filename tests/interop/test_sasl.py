@@ -5,6 +5,7 @@ that Kafka's `kafka-configs` wrote before either ran; clients log in at both; an
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -250,7 +251,9 @@ def play_at_both(ports: dict[int, int], case: list[Sent]) -> tuple[list[Any], li
     """Once more, with more patience, where they differ: on a busy machine either may close a connection later."""
 
     def played(seconds: float) -> tuple[list[Any], list[Any]]:
-        return play(ports[OURS], case, seconds), play(ports[THEIRS], case, seconds)
+        with ThreadPoolExecutor(2) as both:
+            ours, theirs = both.map(lambda broker_id: play(ports[broker_id], case, seconds), (OURS, THEIRS))
+        return ours, theirs
 
     ours, theirs = played(0.5)
     return (ours, theirs) if ours == theirs else played(10.0)

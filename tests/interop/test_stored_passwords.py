@@ -241,6 +241,7 @@ def test_a_broker_of_either_kind_goes_on_with_the_keys_that_the_other_has_stored
     taken.shows(last)
 
 
+@pytest.mark.night("a minute with six starts of brokers, and no commit says that it has found anything")
 def test_with_another_secret_or_none_both_kinds_say_so_and_go_on(taken: Taken) -> None:
     """And both refuse a password in the same words where there is no secret."""
     stored = taken.certified()

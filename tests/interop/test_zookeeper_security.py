@@ -292,6 +292,7 @@ def test_brokers_of_both_kinds_share_znodes_that_are_theirs_alone(
         pair.stop()
 
 
+@pytest.mark.night("20 s and two JVMs, and no commit says that it has found anything")
 def test_kafkas_tool_makes_znodes_of_before_the_brokers_own(
     request: pytest.FixtureRequest, jaas: Path, tmp_path: Path, oracle_jars: Path
 ) -> None:

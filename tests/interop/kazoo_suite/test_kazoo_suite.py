@@ -16,6 +16,9 @@ from tests.interop.kazoo_suite.runner import (
 LEAST_TESTS = 480
 
 
+@pytest.mark.night(
+    "two minutes with three processes, and no commit says that it has found anything since it was written"
+)
 @pytest.mark.timeout(900)
 def test_kazoo_suite_passes_except_what_is_listed() -> None:
     results = run_suite("embedded")
