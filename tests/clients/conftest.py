@@ -45,9 +45,16 @@ OVERRIDES = {
 
 
 # Of `--dist loadfile`: each process has a cluster of its own.
-TOGETHER = {"test_java_tools": "Java", "test_java_racks": "Java"}
+TOGETHER = {"test_java_tools": "Java's tools", "test_java_racks": "Java's tools"}
 BY_ITSELF = "test_reads_what_every_other_wrote"
-LONGEST = ("Java", "kafkajs", "test_tls.py", BY_ITSELF)
+LONGEST = ("Java", "kafkajs", BY_ITSELF, "test_tls.py", "Java's tools", "test_oauthbearer.py")
+OF_GO = "franz-go"
+NIGHT = {
+    BY_ITSELF: "a minute or more, with another cluster; no commit says that it has found anything, and by day each"
+    " reads what it wrote itself, and what one of Python wrote",
+    OF_GO: "fetched and compiled first, a minute or two on a clean checkout, for three tests of transactions; no commit"
+    " says that they have found anything, and by night its own suite is run too",
+}
 
 
 def scope(nodeid: str) -> str:
@@ -69,6 +76,11 @@ class ClientsTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist has no
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ClientsTogether:
     return ClientsTogether(config, log)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if why := NIGHT.get(scope(item.nodeid)):
+        item.add_marker(pytest.mark.night(why))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
