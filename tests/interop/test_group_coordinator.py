@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from barnabas.coordinators.placement import partition_for
 from tests.support.apache_kafka import CONSOLE_CONSUMER, CONSUMER_GROUP_COMMAND, run_tool
 from tests.support.broker_process import BrokerCluster, broker_cluster
 
@@ -60,13 +61,15 @@ def teller(cluster: BrokerCluster) -> Iterator[Consumer]:
 
 def formatted(cluster: BrokerCluster, formatter: str) -> list[dict[str, Any]]:
     """The records of `__consumer_offsets` that a formatter of Kafka's console consumer shows, of our group."""
-    arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", "__consumer_offsets", "--from-beginning"]
-    # As many as there are, for it waits for more otherwise, until a time-out.
+    # Of its partition as many as there are: for more it would wait until a time-out. Without a group of its own, which
+    # would be among them.
+    partition = partition_for(GROUP, OFFSETS_PARTITIONS)
     reader = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "log_level": 0})
-    partitions = [TopicPartition("__consumer_offsets", number) for number in range(OFFSETS_PARTITIONS)]
-    count = sum(reader.get_watermark_offsets(each, 60)[1] for each in partitions)
+    _, end = reader.get_watermark_offsets(TopicPartition("__consumer_offsets", partition), 60)
     reader.close()
-    arguments += ["--max-messages", str(count), "--formatter", f"org.apache.kafka.tools.consumer.{formatter}"]
+    arguments = ["--bootstrap-server", cluster.bootstrap_servers, "--topic", "__consumer_offsets"]
+    arguments += ["--partition", str(partition), "--offset", "earliest", "--max-messages", str(end)]
+    arguments += ["--formatter", f"org.apache.kafka.tools.consumer.{formatter}"]
     text = run_tool(CONSOLE_CONSUMER, arguments)
     shown, decoder = [], json.JSONDecoder()
     while text := text.lstrip():
