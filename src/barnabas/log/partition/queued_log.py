@@ -89,15 +89,22 @@ class QueuedLogFlusher(LogFlusher):
         self._state.log_directory.has_appends = True
         self._services.write_queue.add(self)
 
+    def write_pending(self) -> KafkaError | None:
+        """As of a `LogFlusher`. What is written is there for others, also while what came before is synced."""
+        state = self._state
+        error = super().write_pending()
+        if error is None and state.written_end_offset < state.log_end_offset:
+            written = _queue_of(state).when_done()
+            written.add_done_callback(functools.partial(self._written, state.log_end_offset, state.truncations))
+        return error
+
     @property
     def must_sync(self) -> bool:
         return self._state.written_end_offset < self._state.log_end_offset or super().must_sync
 
     def start_sync(self) -> asyncio.Future[KafkaError | None]:
-        state = self._state
         is_to_be_synced = super().must_sync
-        written = _queue_of(state).when_done()
-        written.add_done_callback(functools.partial(self._written, state.log_end_offset, state.truncations))
+        written = _queue_of(self._state).when_done()
         if is_to_be_synced:
             return self._work.start(self._sync_what_is_written(written))
         ended: asyncio.Future[KafkaError | None] = self._services.host.loop.create_future()

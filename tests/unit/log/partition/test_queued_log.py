@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from barnabas.kernel.host import Host
-from barnabas.log.partition.log_config import LogSettings
+from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.testing.profile import DiskProfile, Profile
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.log.log_broker import FLIGHTS, log_broker, records
 
 DIRECTORIES = "/data/one", "/data/two"
 OFFLOAD = LogSettings(directory_patience_ms=0, directory_writes="offload")
 SLOWNESS = 1_000_000.0
+SLOW_SYNCS = Profile(disk=DiskProfile(sync_seconds=(5.0, 9.0)))
 
 
 @pytest.mark.parametrize("seed", simulation_seeds(40))
@@ -40,3 +42,25 @@ def test_a_log_whose_new_name_becomes_durable_has_its_appends_written_too(seed: 
         machine.start(main)
         simulation.run_until(lambda: bool(ends), 50_000.0)
     assert ends == [1]
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(2))
+def test_what_is_written_is_there_while_what_came_before_is_synced(seed: int) -> None:
+    """As with writes on the loop: whoever reads it, followers above all, does not wait for the leader's sync."""
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, *DIRECTORIES, settings=OFFLOAD, config=LogConfig(flush_messages=1)) as broker:
+            log, write_queue = broker.log(), broker.manager.write_queue
+            log.append_as_leader(records(b"the directory's own files are there"), 0)
+            await broker.written(log)
+            acknowledged: list[int] = []
+            for number in (2, 3):
+                log.append_as_leader(records(b"%d" % number), 0)
+                write_queue.when_written(log, lambda _, number=number: acknowledged.append(number))
+                await broker.timers.sleep(100)
+                assert (log.log_end_offset, acknowledged) == (number, [])
+            await broker.written(log)
+            assert acknowledged == [2, 3]
+
+    with Simulation(seed, profile=SLOW_SYNCS) as simulation:
+        simulation.run_on(simulation.machine("broker"), main, limit_seconds=1_000.0)
