@@ -8,6 +8,7 @@ come, and so are the files and what is kept in memory.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ import pytest
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.kernel.host import Host
 from barnabas.network.connection import ServerConnection
+from barnabas.testing.profile import OffloadProfile, Profile
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
@@ -28,6 +30,7 @@ from tests.unit.api.differential_traffic import Connected, Fetcher, Producer
 from tests.unit.api.differential_world import DIRECTORIES, STEADY, World, counted_entropy, make_plain, wake_in_order
 
 SEEDS: Final = simulation_seeds(20)
+OFFLOADED: Final = 4
 STEPS: Final = 65
 _STEP_SECONDS: Final = 0.25
 _SAMPLED_SECONDS: Final = (0.01, 0.15)
@@ -36,6 +39,10 @@ _LONG_SECONDS: Final = 40.0
 """Longer than a follower may lag and than a producer waits."""
 _UNIFORM_VERSION: Final = 9
 _REPLICA_STATE_SINCE: Final = 15
+QUICK: Final = dataclasses.replace(
+    STEADY, offload=OffloadProfile(dispatch_seconds=(1e-6, 1e-6), compute_seconds=(1e-6, 1e-6))
+)
+"""Work off the loop is done before the next request comes, but for what syncs."""
 LATER: Final = pytest.mark.skipif(
     not os.environ.get("BARNABAS_ALL_MUTANTS"), reason="needs ten stories and more: .ci/nightly does it"
 )
@@ -44,8 +51,10 @@ LATER: Final = pytest.mark.skipif(
 class Story:
     """What happens to a broker, all of it by one seed and by what it answers."""
 
-    def __init__(self, world: World, chance: random.Random) -> None:
+    def __init__(self, world: World, chance: random.Random, *, asks_behind: bool) -> None:
+        """`asks_behind`: a Fetch may come behind a Produce on its connection."""
         self.world = world
+        self._asks_behind = asks_behind
         self.told: list[tuple[str, object]] = []
         """All that is seen of it: what it is, and what it is like."""
         self._chance = chance
@@ -134,7 +143,7 @@ class Story:
         producer = chance.choice(self._producers)
         partitions = self.world.some(chance.choice((1, 1, 3)))
         frames = producer.frames(partitions, chance.choice((1, 1, 2, 4, 15)))
-        if chance.random() < 0.3:
+        if self._asks_behind and chance.random() < 0.3:
             asking = Fetcher(self.world, chance)
             asking.client_id = producer.client_id
             asking.version = max(4, asking.version)
@@ -320,19 +329,27 @@ class Story:
         return f"meanwhile {chance.choice(choices)()}"
 
 
-def tell(seed: int, *, is_plain: bool, change: Callable[[Any], object] | None = None) -> list[tuple[str, object]]:
+def tell(
+    seed: int,
+    *,
+    is_plain: bool,
+    change: Callable[[Any], object] | None = None,
+    writes: str = "loop",
+    profile: Profile = STEADY,
+    asks_behind: bool = True,
+) -> list[tuple[str, object]]:
     """What is seen of a broker to which the story of the seed happens."""
 
-    with Simulation(seed, profile=STEADY) as simulation:
+    with Simulation(seed, profile=profile) as simulation:
         machine = simulation.machine("broker")
 
         async def main(host: Host) -> list[tuple[str, object]]:
-            async with data_broker(counted_entropy(host), *DIRECTORIES) as broker:
+            async with data_broker(counted_entropy(host), *DIRECTORIES, writes=writes) as broker:
                 if is_plain:
                     make_plain(broker, change)
                 chance = random.Random(seed)
                 world = World(broker, machine.disk, chance)
-                story = Story(world, chance)
+                story = Story(world, chance, asks_behind=asks_behind)
                 await story.happen()
                 story.told += [(f"the file {path}", content) for path, content in sorted(world.files().items())]
                 return story.told
@@ -343,7 +360,12 @@ def tell(seed: int, *, is_plain: bool, change: Callable[[Any], object] | None = 
 
 def difference(seed: int, change: Callable[[Any], object] | None = None) -> str | None:
     """What is seen first that differs from plain decode, handle and encode; None if nothing does."""
-    plain, found = tell(seed, is_plain=True, change=change), tell(seed, is_plain=False)
+    return _first_difference(seed, tell(seed, is_plain=True, change=change), tell(seed, is_plain=False))
+
+
+def _first_difference(
+    seed: int, plain: Sequence[tuple[str, object]], found: Sequence[tuple[str, object]]
+) -> str | None:
     for number, ((what, expected), (other, seen)) in enumerate(zip(plain, found, strict=False)):
         if (what, expected) != (other, seen):
             return f"seed {seed}, number {number}: {what}: {expected!r}\n{other}: {seen!r}"
@@ -380,6 +402,25 @@ def test_stories_have_quotas_and_followers_that_repeat_themselves(monkeypatch: p
     for seed in range(1, 7):
         tell(seed, is_plain=False)
     assert min(counts.values()) > 2, counts
+
+
+def test_answers_as_plain_decode_handle_encode_do_with_writes_off_the_loop() -> None:
+    for seed in SEEDS[:OFFLOADED]:
+        plain, found = (tell(seed, is_plain=is_plain, writes="offload") for is_plain in (True, False))
+        assert _first_difference(seed, plain, found) is None
+
+
+@pytest.mark.parametrize("seeds", [SEEDS[start : start + 5] for start in range(0, (len(SEEDS) + 1) // 2, 5)], ids=str)
+def test_answers_with_writes_off_the_loop_as_with_writes_on_it(seeds: Sequence[int]) -> None:
+    """But to a Fetch behind a Produce, which may come before what is not written yet (0025). The queue is worked off
+    before anybody asks for anything else; and followers are given what is written while syncs go on.
+    """
+    for seed in seeds:
+        plain, found = (
+            tell(seed, is_plain=is_plain, writes=writes, profile=QUICK, asks_behind=False)
+            for is_plain, writes in ((True, "loop"), (False, "offload"))
+        )
+        assert _first_difference(seed, plain, found) is None
 
 
 def produced(message: Any, code: ErrorCode) -> list[Any]:
