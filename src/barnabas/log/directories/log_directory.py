@@ -19,7 +19,7 @@ from barnabas.log.directories.names import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
 )
-from barnabas.log.directories.offload_with_retry import offload_with_retry
+from barnabas.log.directories.offload_with_retry import LaneOffload
 from barnabas.log.directories.queued_files import QueuedFiles
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
@@ -53,8 +53,8 @@ class LogDirectory:
         self.was_clean = False
         """Whether the last broker here stopped in order."""
         self.previous_broker_epoch = NO_EPOCH
-        self._host = host
-        self._timers = timers
+        self.offload = LaneOffload(host, timers, path)
+        """By workers of this directory: another one that hangs lets it not wait."""
         self._files: Files = host.files
         self.queue = QueuedFiles(host, path, self.fail, self._fills) if is_queued else None
         """What changes its files in order, off the loop; None where that is done on the loop."""
@@ -191,11 +191,7 @@ class LogDirectory:
             return
         path = f"{self.path}/{name}"
         try:
-            await offload_with_retry(
-                *(self._host, self._timers, OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets)),
-                order=path,
-                lane=self.path,
-            )
+            await self.offload(OffloadKind.SYNC, write_offsets, self._files, path, dict(offsets), order=path)
         except OSError as error:
             self.fail(error)
 

@@ -12,7 +12,6 @@ from barnabas.kernel.metrics import Timing
 from barnabas.kernel.timers import Timers
 from barnabas.log.directories.deletions import Deletions
 from barnabas.log.directories.log_directory import LogDirectory
-from barnabas.log.directories.offload_with_retry import offload_with_retry
 from barnabas.log.partition.log_config import LogSettings
 from barnabas.log.partition.write_queue import WriteQueue
 
@@ -43,12 +42,11 @@ class LogServices:
         directory: LogDirectory,
         order: Hashable | None = None,
     ) -> Result:
-        """As `offload_with_retry`, by the workers of a log directory: another one that hangs lets it not wait; and
-        behind all that was changed on the loop before. Raises OSError where that fails, too."""
+        """As the directory's own `offload`, behind all that was changed on the loop before. Raises OSError where that
+        fails, too."""
         if directory.queue is not None:  # without it, the work begins in this turn
             await directory.queue.settle()
-        lane = directory.path
-        return await offload_with_retry(self.host, self.timers, kind, function, *arguments, order=order, lane=lane)
+        return await directory.offload(kind, function, *arguments, order=order)
 
     @property
     def time_ms(self) -> Callable[[], int]:
