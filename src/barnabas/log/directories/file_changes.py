@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from typing import Final
 
@@ -190,7 +191,8 @@ class Progress:
 
 
 def make_changes(files: Files, changes: Sequence[Change], progress: Progress) -> tuple[int, OSError | None]:
-    """Off the loop: makes the changes, in order; returns how many, and the error that came in the way of the next.
+    """Off the loop: makes the changes, in order; returns how many, and the error that came in the way of the next,
+    whatever it is: the caller closes the descriptors that were to be closed behind it, and none of them twice.
 
     Writes between two changes of another kind are joined by file, so that as few calls as can be write them.
     """
@@ -212,8 +214,10 @@ def make_changes(files: Files, changes: Sequence[Change], progress: Progress) ->
                 else:
                     change.make(files)
                 done += 1
-        except OSError as error:
-            return done, error
+        except Exception as error:  # noqa: BLE001 - it is told; how far this has come would be lost
+            if type(changes[done]) is Close:
+                done += 1  # the descriptor has gone all the same
+            return done, error if isinstance(error, OSError) else OSError(errno.EIO, repr(error))
     return done, None
 
 

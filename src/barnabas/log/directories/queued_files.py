@@ -172,7 +172,10 @@ class QueuedFiles:
         if work.cancelled():
             return  # the host is closing
         failure = work.exception()
-        count, error = (0, OSError(errno.EIO, f"{failure!r}", self._path)) if failure is not None else work.result()
+        if failure is None:
+            count, error = work.result()
+        else:  # nobody knows how far it has come: better a descriptor that stays open than another's that is closed
+            count, error = len(changes), OSError(errno.EIO, f"{failure!r}", self._path)
         self._forget(changes)
         if error is not None:
             self._queued += [change for change in changes[count:] if type(change) is Close]
@@ -224,7 +227,8 @@ class QueuedFiles:
         queued, self._queued = self._queued, []
         for change in queued:
             if type(change) is Close:
-                self._files.close(change.descriptor)
+                with contextlib.suppress(OSError):
+                    self._files.close(change.descriptor)
 
     # Names.
 

@@ -189,13 +189,31 @@ def test_is_seen_as_if_there_were_no_queue_by_real_threads(run: Any, directory: 
 
 
 class Counted(RealFiles):
-    """Counts writes, and lets them fail or wait."""
+    """Counts writes and what is closed, and lets them fail."""
 
-    __slots__ = ("error", "writes")
+    __slots__ = ("closed", "error", "errors", "fails_at", "writes")
 
     def __init__(self) -> None:
         self.writes: list[int] = []
+        self.closed: list[int] = []
         self.error: OSError | None = None
+        self.errors: dict[str, Exception] = {}
+        """Of what is done with the descriptor `fails_at`, by its name."""
+        self.fails_at = -1
+
+    def close(self, descriptor: int, /) -> None:
+        """Lets it go whether it fails or not, as Linux does."""
+        self.closed.append(descriptor)
+        RealFiles.close(descriptor)
+        self._fail("close", descriptor)
+
+    def truncate(self, descriptor: int, size_bytes: int, /) -> None:
+        self._fail("truncate", descriptor)
+        RealFiles.truncate(descriptor, size_bytes)
+
+    def _fail(self, name: str, descriptor: int) -> None:
+        if descriptor == self.fails_at and name in self.errors:
+            raise self.errors.pop(name)
 
     def pwrite(self, descriptor: int, data: Any, offset: int, /) -> int:
         self.writes.append(len(data))
@@ -261,6 +279,33 @@ def test_a_failure_ends_all_that_is_behind_it(run: Any, directory: str) -> None:
         assert read_file(files, f"{directory}/written") == b"before"
         with pytest.raises(OSError, match="full"):
             await queued.settle()
+
+    with_files(run, directory, scenario)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "at the end"), ValueError("not of the disk")], ids=repr)
+@pytest.mark.parametrize("comes_of", ["close", "truncate"])
+def test_a_failure_of_any_kind_closes_no_descriptor_twice(
+    run: Any, directory: str, comes_of: str, error: Exception
+) -> None:
+    """Another file may have the number by then."""
+
+    async def scenario(queued: QueuedFiles, files: Counted, told: list[Any]) -> None:
+        first, second, third, fourth = (queued.open(f"{directory}/{name}", os.O_RDWR | os.O_CREAT) for name in "abcd")
+        await queued.settle()
+        files.errors[comes_of] = error
+        files.fails_at = second
+        queued.pwrite(fourth, b"so that what is closed is closed in order", 0)
+        queued.close(first)
+        if comes_of == "truncate":
+            queued.truncate(second, 0)
+        queued.close(second)
+        queued.close(third)
+        with pytest.raises(OSError, match=r"at the end|not of the disk"):
+            await queued.settle()
+        queued.close(fourth)
+        assert sorted(files.closed) == sorted((first, second, third, fourth))
+        assert [str(each).count(str(error.args[-1])) for each in told] == [1]
 
     with_files(run, directory, scenario)
 
