@@ -59,6 +59,12 @@ async def copy(broker: LogBroker, current: PartitionLog, future: PartitionLog) -
     future.increase_log_start_offset(current.log_start_offset, "test")
 
 
+def has_durable_name(log: PartitionLog) -> bool:
+    """Until it has, a start may find the log that it has taken the place of, and nothing that came since counts."""
+    held_by = log._flusher._held_by
+    return held_by is None or held_by.done()
+
+
 async def append(broker: LogBroker, promised: Promised, count: int, choose: random.Random) -> None:
     log = broker.manager.logs[FLIGHTS]
     for _ in range(count):
@@ -75,7 +81,7 @@ async def append(broker: LogBroker, promised: Promised, count: int, choose: rand
             await broker.written(log)
         if choose.random() < 0.6:
             await log.flush()
-        if log.is_quiet:  # else its directory may have a name that is not durable yet
+        if has_durable_name(log):
             promised.synced = max(promised.synced, log.recovery_point)
     await broker.written(log)
     promised.synced = max(promised.synced, log.recovery_point)
