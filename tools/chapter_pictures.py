@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from unittest import mock
 
 import barnabas.testing
-from barnabas.testing.simulated_cluster import Place, SimulatedCluster
+from barnabas.testing.simulated_cluster import APP, Place, SimulatedCluster
 from barnabas.testing.simulated_host import SimulatedProcess
 
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
@@ -35,7 +35,7 @@ MORE_SECONDS: Final = 0.2
 """How much of its time a block is looked at further, when it has ended: what came last is to be seen."""
 SECONDS_APART_MAX: Final = 2.0
 """By how much the same story may be earlier or later."""
-BLOCKS: Final = {1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0, 8: 0, 9: 0, 10: 0}
+BLOCKS: Final = {1: 0, 2: 0, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0}
 """Which block of a chapter is drawn."""
 _CALLS: Final = "kill power_fail stop_broker start_broker pause resume partition heal settle".split()
 _CHAPTER: Final = re.compile(r"^## (\d+)\. (.*?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -125,6 +125,10 @@ class _Watcher:
             self._seen(self.states, name, said + (", controller" if broker_id == controller else ""))
             if found is not None:
                 self._seen(self.ends, name, f"end {found.log_end_offset}, hw {found.high_watermark}")
+        if "write" in self.names and "leader" in self.names:
+            waiting = cluster.waiting(self.names["leader"])
+            said = ", ".join(f"{waiting[what]} {what}" for what in ("Fetch", "Produce") if waiting[what])
+            self._seen(self.ends, f"broker {self.names['leader']}, waiting", said or "nothing waits")
         for reader, records in sorted(self.names.get("seen", {}).items()):
             for partition in (0, 1):
                 count = sum(1 for each, _ in records if each == partition)
@@ -196,6 +200,12 @@ def watched(block: str, chapter: int, title: str) -> Story:
             told = ", ".join(str(each) for each in arguments if isinstance(each, int))
             watcher.called(self, f"{function.__name__} to brokers {told}")
             return super().run(function, *arguments, **options)
+
+        def start(self, function: Any, *arguments: Any, machine: str = APP) -> SimulatedProcess:
+            if _called_by_the_page():
+                watcher.look()
+                watcher.called(self, f"start {machine}")
+            return super().start(function, *arguments, machine=machine)
 
         def reset_connections(self, one: Place, two: Place) -> int:
             watcher.called(self, "connections break, again and again")

@@ -33,6 +33,7 @@ from barnabas.client.settings import ClientSettings, ConsumerSettings, Isolation
 from barnabas.coordination.embedded.config import CoordinatorConfig
 from barnabas.coordination.layout.brokers import broker_id_path
 from barnabas.coordination.layout.topics import PartitionState, partition_state_path
+from barnabas.kernel.metrics import Gauge
 from barnabas.server.cluster_plan import REPLICAS_MAX, ClusterPlan
 from barnabas.server.entry import broker_main, coordinator_main
 from barnabas.server.property_files import properties_text
@@ -80,6 +81,7 @@ _COORDINATOR_PORT: Final = 2181
 _LOOKING_SECONDS: Final = 0.1
 _POLL_MS: Final = 500
 _REQUEST_MS: Final = 5_000
+_WAITING: Final = ("DelayedOperationPurgatory", "NumDelayedOperations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,17 @@ class SimulatedCluster:
         return ReplicaState(
             broker_id, found.is_leader, found.leader_epoch, log.log_start_offset, log.high_watermark, log.log_end_offset
         )
+
+    def waiting(self, broker_id: int) -> dict[str, int]:
+        """How many requests wait in each purgatory of a broker ("Fetch", "Produce", ...); {} where it is down."""
+        broker = self._brokers.get(broker_id) if self.is_running(broker_id) else None
+        if broker is None:
+            return {}
+        return {
+            dict(name.tags)["delayedOperation"]: int(metric.read())
+            for name, metric in broker.metrics
+            if (name.type, name.name) == _WAITING and isinstance(metric, Gauge)
+        }
 
     def znode(self, path: str) -> str | None:
         """The text of a znode, as Kafka has it there: "/controller"; None where there is none, or no coordinator."""

@@ -15,7 +15,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
 
 def test_every_chapter_has_a_block() -> None:
     chapters = re.split(r"^## ", PAGE.read_text("utf-8"), flags=re.MULTILINE)[1:]
-    assert len(chapters) == 10
+    assert len(chapters) == 11
     assert all("```python\n" in chapter and "assert " in chapter for chapter in chapters)
 
 

@@ -225,6 +225,18 @@ def test_what_cannot_be_is_refused() -> None:
         cluster.kill(2)
 
 
+def test_who_waits_in_a_brokers_purgatories_can_be_counted() -> None:
+    with SimulatedCluster(brokers=2) as cluster:
+        cluster.create_topic("flights")
+        cluster.run_for(1)
+        waiting = cluster.waiting(1)
+        assert {"Fetch", "Produce", "DeleteRecords", "topic", "ElectLeader"} <= waiting.keys()
+        assert waiting["Fetch"] == 1  # of the other broker
+        assert waiting["Produce"] == 0
+        cluster.kill(2)
+        assert cluster.waiting(2) == {}
+
+
 def test_what_replicas_and_the_coordinator_have_can_be_looked_at() -> None:
     with SimulatedCluster() as cluster:
         topic = cluster.create_topic()
