@@ -76,7 +76,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "consume --until-end, in a group": ("consume", EMPTY, "--until-end", "--group", "readers"),
     "doctor": ("doctor",),
 }
-_PREPARATION = ("group", "reset", GROUP, "--topic", EMPTY, "--to", "earliest", "--create", "--execute")
+PREPARATION = ("group", "reset", GROUP, "--topic", EMPTY, "--to", "earliest", "--create", "--execute")
 _PROPERTIES = {
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",  # or there were no ACLs to list
     "super.users": "User:ANONYMOUS",
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for topic in (EMPTY, FULL):
                 wire_calls.create_topic(port, topic, 1, 1)
                 wait_until(lambda: len(wire_calls.leaders(port, topic)) == 1, "it has a leader", _SECONDS_MAX)  # noqa: B023
-            timed([sys.executable, "-c", _RUN, *_PREPARATION], environment)
+            timed([sys.executable, "-c", _RUN, *PREPARATION], environment)
             runs = {PYTHON: ([sys.executable, "-c", "pass"], environment)}
             if shutil.which("kcat"):
                 runs[KCAT] = (["kcat", "-L", "-b", f"127.0.0.1:{port}"], environment)

@@ -22,7 +22,7 @@ from barnabas.cli.acl_words import (
     word_of,
 )
 from barnabas.cli.completed_names import complete_principals
-from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, load_loops, run_with_client
 from barnabas.cli.output import Column, counted, print_json, print_table, say, shown
 from barnabas.security.acls import (
     WILDCARD_HOST,
@@ -257,6 +257,7 @@ async def _acls(client: Client) -> AsyncIterator[AclAdmin]:
 
 def _filters(resources: Sequence[ResourcePattern], picked: dict[str, Any]) -> list[Acl]:
     """One for each resource, or one for all. Raises click.UsageError."""
+    load_loops()
     from barnabas.client.acl_admin import Acl
 
     if picked["prefixed"] and picked["matching"]:
@@ -287,6 +288,7 @@ def _wanted(
     flags: dict[str, bool],
 ) -> list[Acl]:
     """The ACLs to be there. Raises click.UsageError and click.BadParameter."""
+    load_loops()
     from barnabas.client.acl_admin import Acl
 
     for_clients = flags["producer"] or flags["consumer"]

@@ -22,7 +22,7 @@ from barnabas.cli.config_resources import (
     settable_configs,
     shown_value,
 )
-from barnabas.cli.connection import bootstrap_option, json_option, run_with_client
+from barnabas.cli.connection import bootstrap_option, json_option, load_loops, run_with_client
 from barnabas.cli.output import Column, Mark, Marked, counted, print_json, print_table, say, shown
 from barnabas.config.sources import ConfigSource
 
@@ -97,6 +97,7 @@ def set_configs(resource: Resource, pairs: tuple[str, ...], dry_run: bool, boots
     KEY+=ITEM adds an item to a list, KEY-=ITEM takes it away. The level of a logger is one of FATAL, ERROR, WARN,
     INFO, DEBUG and TRACE, and lasts until its broker stops.
     """
+    load_loops()
     from barnabas.cli.config_changes import parse_changes
 
     try:
@@ -118,6 +119,7 @@ def unset(resource: Resource, keys: tuple[str, ...], dry_run: bool, bootstrap: s
     For a topic that is the value of the brokers; for a broker, that of all brokers, of its server.properties, or the
     default.
     """
+    load_loops()
     from barnabas.cli.config_changes import parse_changes
 
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas.cli.completed_names import complete_topics
-from barnabas.cli.connection import CommandError, bootstrap_option, json_option, run_with_client
+from barnabas.cli.connection import CommandError, bootstrap_option, json_option, load_loops, run_with_client
 from barnabas.cli.missing import missing_topics
 from barnabas.cli.output import counted, print_json, printable, say, shown
 
@@ -59,6 +59,7 @@ def command(
     those of one key are in order only within what was written before and what after. Internal topics are altered with
     --force only: with more partitions __consumer_offsets loses what groups have committed.
     """
+    load_loops()
     from barnabas.cli.config_changes import parse_changes
 
     try:

@@ -157,7 +157,8 @@ class _Twin:
     def complete(self, name: str) -> Any:
         """Takes over all else that a dataclass of the same fields has."""
         made = self.made
-        space = {"__annotations__": self._annotations, "__module__": made.__module__, "__doc__": "", **self._defaults}
+        # With a text, or `dataclasses` would make one of the signature, by `inspect`.
+        space = {"__annotations__": self._annotations, "__module__": made.__module__, "__doc__": "-", **self._defaults}
         twin: type[Any] = dataclasses.dataclass(frozen=True, kw_only=self._kw_only)(type(made.__name__, (), space))
         for each in (*_COMPLETED, "__dataclass_fields__", "__dataclass_params__"):
             if each not in _COMPLETED or hasattr(vars(made)[each], "until_used"):

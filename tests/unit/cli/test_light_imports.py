@@ -29,6 +29,16 @@ def test_a_command_loads_no_parts_of_a_compiler() -> None:
     assert not {"ast", "dis", "opcode"} & {*loaded}
 
 
+def test_a_fact_that_is_compared_shown_and_replaced_loads_none_either() -> None:
+    program = (
+        f"{BEGIN}import dataclasses\nfrom barnabas.kernel.facts import fact\n"
+        "@fact\nclass Place:\n    x: int\n"
+        "print(Place(1) == dataclasses.replace(Place(2), x=1), hash(Place(1)) == hash(Place(1)), Place(1))\n"
+        "print(*{'ast', 'dis'} & {*sys.modules})\n"
+    )
+    assert printed(program).splitlines() == ["True True Place(x=1)", ""]
+
+
 @pytest.mark.parametrize("asked", ["signature", "iscoroutinefunction", "Parameter", "getdoc", "CO_COROUTINE"])
 def test_whatever_is_asked_for_is_that_of_the_real_module(asked: str) -> None:
     """Also for who has imported it before, and as a name of it."""
