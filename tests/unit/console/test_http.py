@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Coroutine
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -244,6 +246,41 @@ def test_forms_that_are_not_taken(head: bytes, status: int) -> None:
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
 
     _with_server(body)
+
+
+def _form_of(body: bytes) -> tuple[dict[str, str], int]:
+    """What a form says, and in how many steps that is found out."""
+    steps = http.with_form(parse(b"POST / HTTP/1.1"), body)
+    taken = 0
+    while True:
+        taken += 1
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return dict(stop.value.form), taken
+
+
+def test_a_form_is_read_as_python_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is cut into steps, among it what looks like an escape and is none."""
+    monkeypatch.setattr(http, "_FORM_STEP_BYTES", 5)
+    draw = random.Random(1)
+    pieces = [b"%C3%A9", b"%41", b"%", b"%%", b"%4", b"+", b"a", b"=", b"&", b"%zz", b"%E2%82%AC", b"%0a", b";"]
+    for _ in range(3_000):
+        body = b"".join(draw.choices(pieces, k=draw.randrange(16)))
+        try:
+            expected = dict(parse_qsl(body.decode(), keep_blank_values=True, errors="strict"))
+        except ValueError:
+            with pytest.raises(BadRequestError):
+                _form_of(body)
+        else:
+            assert _form_of(body)[0] == expected, body
+
+
+def test_a_large_form_is_read_in_steps() -> None:
+    size = http.FORM_BYTES_MAX // 3
+    form, taken = _form_of(b"a=" + b"%41" * size)
+    assert form == {"a": "A" * size}
+    assert taken > http.FORM_BYTES_MAX // http._FORM_STEP_BYTES
 
 
 def test_where_there_is_no_form_none_is_read() -> None:
