@@ -349,6 +349,24 @@ def test_changes_of_a_database_become_its_rows(tester: PipelineTester, tmp_path:
             tester.run(pipeline, {"records": [*changes, wrong]})
 
 
+def test_a_row_that_goes_has_the_key_of_its_record_where_the_database_has_logged_no_more(
+    tester: PipelineTester, tmp_path: Path
+) -> None:
+    """A column that was not logged, and cannot be null, is empty in `before`."""
+    pipeline = tmp_path / "customers.table.yaml"
+    plan = TablePlan("customers", "./out", "delta", ("id", "email"), is_of_changes=True)
+    columns = [("id", "BIGINT"), ("email", "STRING"), ("age", "INT")]
+    pipeline.write_text(changes_text(plan, columns, is_wrapped=False))
+    changes: list[dict[str, Any]] = [
+        {"op": "c", "after": {"id": number, "email": email, "age": 7}} for number, email in ((0, "a"), (1, "b"))
+    ]
+    gone = {"op": "d", "before": {"id": 0, "email": "", "age": 0}}
+    output = tester.run(pipeline, {"records": [*changes, {**gone, "_key": '{"id": 0, "email": "a"}'}]})
+    output.assert_rows("delta out", [{"id": 1, "email": "b", "age": 7}])
+    with pytest.raises(PipelineError, match="has its key neither in before nor as the key of the record"):
+        tester.run(pipeline, {"records": [*changes, {**gone, "_key": '{"id": 0}'}]})
+
+
 def test_changes_in_protobuf_become_rows_and_what_has_no_op_is_none(tester: PipelineTester, tmp_path: Path) -> None:
     (tmp_path / "shop.desc").write_bytes(envelope_descriptors())
     more = (("format", "protobuf"), ("message", "air.Envelope"), ("framing", "confluent"))

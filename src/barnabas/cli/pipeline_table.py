@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -17,7 +17,7 @@ from barnabas.pipelines.file_secrets import without_login
 from barnabas.pipelines.protobuf_messages import DESCRIPTOR_BYTES_MAX
 from barnabas.pipelines.python_files import is_python
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.schema_inference import infer_changes, infer_schema
+from barnabas.pipelines.schema_inference import fields_of_key, infer_changes, infer_schema
 from barnabas.pipelines.schema_registry import ADDRESS, newest_schema
 from barnabas.pipelines.sink_reading import TABLE_NAME
 from barnabas.pipelines.table_file import (
@@ -202,7 +202,9 @@ def _changes_of_schema(plan: TablePlan, source: SourceOptions, schema_file: Path
         )
     told = ", ".join(f"{name} {kind}" for name, kind in envelope.columns)
     say(f"the columns, from {schema_file}: {told}")
-    return envelopes_text(plan, envelope, ("schema_file", _from(file, schema_file)), _key_fields(source))
+    key_fields = _key_fields(source)
+    _warn_of_other_keys(plan, [] if key_fields is None else [key_fields])
+    return envelopes_text(plan, envelope, ("schema_file", _from(file, schema_file)), key_fields)
 
 
 def _key_fields(source: SourceOptions) -> tuple[str, ...] | None:
@@ -223,8 +225,22 @@ def _of_file(path: Path, read: Callable[[bytes], Found]) -> Found:
         raise CommandError(f"{path} cannot be read: {error.strerror}") from None
 
 
+def _warn_of_other_keys(plan: TablePlan, keys: Iterable[Sequence[str]]) -> None:
+    """Says so where rows are known by what is not in the keys of the records, of which these are the fields."""
+    for fields in filter(None, keys):
+        missing = [name for name in plan.key if name.lower() not in {each.lower() for each in fields}]
+        if missing:
+            say(
+                f"warning: the key of the records has no {missing[0]} (it has {', '.join(fields)}), so that a row "
+                "which goes, or gets another one, is known only where the database logs rows whole (PostgreSQL: "
+                "REPLICA IDENTITY FULL): without that give the columns of that key by --key"
+            )
+            return
+
+
 def _changes(plan: TablePlan, source: SourceOptions, bootstrap: str) -> str:
-    found = infer_changes(record.value for record in sample_of(plan.topic, bootstrap))
+    sample = sample_of(plan.topic, bootstrap)
+    found = infer_changes(record.value for record in sample)
     if found is None:
         raise CommandError(
             f"no record of the topic {plan.topic} is an envelope of Debezium in JSON (before, after, op) with a row: "
@@ -232,7 +248,10 @@ def _changes(plan: TablePlan, source: SourceOptions, bootstrap: str) -> str:
         )
     told = ", ".join(f"{name} {kind}" for name, kind in found.columns)
     say(f"the columns, from {counted(found.records, 'change')}: {told}")
-    return changes_text(plan, found.columns, _key_fields(source), is_wrapped=found.is_wrapped)
+    key_fields = _key_fields(source)
+    of_text = (fields_of_key(record.key) for record in sample if record.key is not None)
+    _warn_of_other_keys(plan, of_text if key_fields is None else [key_fields])
+    return changes_text(plan, found.columns, key_fields, is_wrapped=found.is_wrapped)
 
 
 def _more(source: SourceOptions, file: Path) -> tuple[tuple[str, str], ...]:

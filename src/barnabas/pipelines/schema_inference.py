@@ -110,6 +110,17 @@ def infer_changes(values: Iterable[bytes | None]) -> InferredChanges | None:
     return InferredChanges(columns, records, wrapped * 2 > records) if columns else None
 
 
+def fields_of_key(key: bytes) -> tuple[str, ...]:
+    """The fields of the key of an envelope, in both forms that a converter gives it; none where it is no object."""
+    try:
+        content = json.loads(key)
+    except (ValueError, RecursionError):
+        return ()
+    if isinstance(content, dict) and "payload" in content:
+        content = content["payload"]
+    return tuple(content) if isinstance(content, dict) else ()
+
+
 def _is_text(name: str) -> bool:
     """Whether a field's name can stand in a file: JSON may have halves of surrogate pairs in it, or controls."""
     return bool(name) and not any(unicodedata.category(each) in {"Cc", "Cs"} for each in name)

@@ -124,8 +124,10 @@ _NO_OP: Final = (
 
 _NO_KEY: Final = (
     "a record of a row that was deleted has its key neither in before nor as the key of the record: which row "
-    "goes cannot be told. Have the connector write the key (REPLICA IDENTITY of the table, or message.key.columns)"
+    "goes cannot be told (0, or an empty text, in before alone may stand for a column that the database did not log). "
+    "Have the connector write the key (REPLICA IDENTITY FULL of the table, or message.key.columns)"
 )
+_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
 
 
 def changes_text(
@@ -162,7 +164,7 @@ def envelopes_text(
     Events that are none of a row (`m`) are left out. A truncation, a record without `op`, as of envelopes in another
     form, and all else that no row can be made of end the run: nobody would hear of the changes that were left out.
     """
-    keys = {name.lower() for name in plan.key}
+    keys, types = {name.lower() for name in plan.key}, dict(envelope.columns)
     of_text = (
         [] if key_fields is not None else _key_of_record([each for each in envelope.columns if each[0].lower() in keys])
     )
@@ -179,9 +181,11 @@ def envelopes_text(
         column = quoted_name(name)
         if name.lower() not in keys:
             return f"{at}after.{column} AS {column}"
-        before = [f"{at}before.{column}"] if name.lower() in envelope.before else []
+        before = [_logged(f"{at}before.{column}", types[name])] if name.lower() in envelope.before else []
         last = f"if({at}op = 'd', raise_error('{_NO_KEY}'), NULL)"
-        return f"coalesce({', '.join([f'{at}after.{column}', *before, *of_record(name), last])}) AS {column}"
+        # A field of the record's key is that column for sure; a key that is one value may be of another.
+        found = [*before, *of_record(name)] if key_fields == () else [*of_record(name), *before]
+        return f"coalesce({', '.join([f'{at}after.{column}', *found, last])}) AS {column}"
 
     columns = [*(selected(name) for name, _ in envelope.columns), f"{at}op = 'd' AS {DELETED_COLUMN}", *_PLACE]
     sql = ["SELECT", *(f"  {each}," for each in columns[:-1]), f"  {columns[-1]}", f"FROM {VIEW}"]
@@ -193,6 +197,14 @@ def envelopes_text(
     key = ", ".join(map(_quoted, plan.key))
     how = f"    key: [{key}]\n    delete: {DELETED_COLUMN}\n    newest_by: [{', '.join(_PLACE)}]\n"
     return before + "\n".join(steps) + "\n" + sinks + behind + how
+
+
+def _logged(column: str, kind: str) -> str:
+    """A column of `before`, where the database has logged it: Debezium writes 0, or an empty text, for one that it has
+    not, and that cannot be null.
+    """
+    nothing = "''" if kind == "STRING" else "0" if kind.partition("(")[0] in _NUMBERS else None
+    return column if nothing is None else f"nullif({column}, {nothing})"
 
 
 _TRUNCATED: Final = (

@@ -241,9 +241,8 @@ def test_changes_of_a_database_are_a_table_of_its_rows(
     (step,), (sink,) = pipeline.steps, pipeline.sinks
     at = "payload." if is_wrapped else ""
     lines = step.sql.split("\n")
-    assert lines[1].startswith(
-        f"  coalesce({at}after.`id`, {at}before.`id`, from_json(_key, '`id` BIGINT').`id`, from_json("
-    )
+    assert lines[1].startswith(f"  coalesce({at}after.`id`, from_json(_key, '`id` BIGINT').`id`, from_json(")
+    assert f".`id`, nullif({at}before.`id`, 0), if({at}op = 'd', raise_error(" in lines[1]
     assert lines[2:7] == [
         f"  {at}after.`from` AS `from`,",
         f"  {at}op = 'd' AS _deleted,",
@@ -260,6 +259,21 @@ def test_changes_of_a_database_are_a_table_of_its_rows(
     )
     assert call("flights", "t", "--debezium", "--key", "id").exit_code == 0
     assert "is there already" in call("flights", "t", "--key", "id").output
+
+
+@pytest.mark.parametrize("key", [{"id": 1}, {"schema": {}, "payload": {"id": 1}}, 1, "Struct{id=1}", None])
+def test_rows_that_are_known_by_more_than_their_records_are_told(
+    ran: list[Path], monkeypatch: pytest.MonkeyPatch, key: object
+) -> None:
+    value = json.dumps({"before": None, "after": {"id": 1, "email": "a"}, "op": "c"}).encode()
+    written = None if key is None else json.dumps(key).encode()
+    monkeypatch.setattr(pipeline_table, "sample_of", lambda *_: [GivenRecord("", written, value, 0, 0, 0)])
+    result = call("shop", "t", "--debezium", "--key", "id", "--key", "email")
+    assert (result.exit_code, len(ran)) == (0, 1), result.output
+    is_told = "warning: the key of the records has no email (it has id), so that a row which" in result.output
+    assert is_told == isinstance(key, dict)
+    ran[0].unlink()
+    assert "warning" not in call("shop", "t", "--debezium", "--key", "id").output
 
 
 OTHERWISE = (
@@ -280,8 +294,9 @@ def test_changes_in_avro_have_the_columns_of_their_schema_and_the_keys_of_theirs
     assert (source.format, source.framing) == (SourceFormat.AVRO, Framing.CONFLUENT)
     assert source.key_format is not None
     assert (source.key_format.type, source.key_format.framing) == ("STRUCT<`id`: INT>", Framing.CONFLUENT)
+    assert "warning" not in result.output
     lines = step.sql.split("\n")
-    assert lines[1].startswith("  coalesce(after.`id`, before.`id`, _key.`id`, if(op = 'd', raise_error('a record of a")
+    assert lines[1].startswith("  coalesce(after.`id`, _key.`id`, nullif(before.`id`, 0), if(op = 'd', raise_error('a ")
     assert lines[2:6] == [
         "  after.`full_name` AS `full_name`,",
         "  after.`born` AS `born`,",
@@ -312,6 +327,10 @@ def test_changes_in_avro_have_the_columns_of_their_schema_and_the_keys_of_theirs
     ]
     assert call(*arguments, "--key-schema-file", "key.avsc").exit_code == 0
     assert "is there already" in call(*arguments).output
+    ran[0].unlink()
+    arguments[4] = "full_name"
+    told = call(*arguments, "--key-schema-file", "key.avsc").output
+    assert "warning: the key of the records has no full_name (it has id)" in told
 
 
 def test_changes_in_protobuf_are_known_by_the_message(ran: list[Path]) -> None:
@@ -321,7 +340,7 @@ def test_changes_in_protobuf_are_known_by_the_message(ran: list[Path]) -> None:
     (source,), (step,) = read_pipeline(ran[0]).sources, read_pipeline(ran[0]).steps
     assert (source.format, source.message) == (SourceFormat.PROTOBUF, "air.Envelope")
     # Keys without a format may be JSON.
-    assert "coalesce(after.`id`, before.`id`, from_json(_key, '`id` INT').`id`, " in step.sql
+    assert "coalesce(after.`id`, from_json(_key, '`id` INT').`id`, " in step.sql
 
 
 def test_changes_whose_schema_has_no_rows_are_refused(ran: list[Path], tmp_path: Path) -> None:
