@@ -90,6 +90,11 @@ def settle(note: TableNote | None, marks: TableMarks, writer: str, done: Batches
             "from the same time, or remove both to compute everything again"
         )
     if note is not None and note.begin_at is not None:
+        if note.begin_at > done.begun + 1:
+            raise TableError(
+                f"is said to lack batch {note.begin_at} next, and the state knows of none after {done.begun}: correct "
+                '"begin_at" in the note'
+            )
         return max(note.begin_at, mark + 1)
     if note is not None and mark < note.mark:
         return _without_history(note, marks, done)

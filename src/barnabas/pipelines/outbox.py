@@ -94,6 +94,7 @@ class Outbox:
         this. `done` is what Spark's checkpoint says. Raises OutboxError, and what the port raises.
         """
         note = self.read_note()
+        self._refuse_impossible(note, done)
         told = self._port.open()
         staged = None if told is None else self._fingerprint(told.next_batch - 1)
         try:
@@ -184,6 +185,16 @@ class Outbox:
 
     # Inside.
 
+    def _refuse_impossible(self, note: SentNote | None, done: BatchesDone) -> None:
+        """Raises OutboxError where a person has named a batch that cannot be the next: others would be lost."""
+        given = () if note is None else (note.begin_at, *note.senders_begin_at.values())
+        for batch_id in given:
+            if batch_id is not None and not 0 <= batch_id <= done.begun + 1:
+                raise OutboxError(
+                    f"{self.directory / SENT_NOTE} says that batch {batch_id} is the next, and the state knows of none "
+                    f"after {done.begun}: correct that, and run it again"
+                )
+
     def _open_sides(
         self, note: SentNote | None, told: Sent | None, sent: Sent, done: BatchesDone, *, is_beginning: bool
     ) -> dict[int, Sent]:
@@ -208,7 +219,8 @@ class Outbox:
                     begin_at=begin_at,
                 )
             except OutboxError as error:
-                remedy = self._remedy_of_side(number, side, done.begun if is_pending else None, sent)
+                given = {} if note is None else note.senders_begin_at
+                remedy = self._remedy_of_side(number, side, done.begun if is_pending else None, sent, given)
                 raise OutboxError(f"group {name_of_sender(self._port.group_id, number)} {error}: {remedy}") from None
             if settled.next_batch > sent.next_batch:
                 self.sent_in_part.add(settled.next_batch - 1)
@@ -282,7 +294,10 @@ class Outbox:
             f'"begin_at": {batch_id + 1} to {path} if so, or "begin_at": {batch_id} if not, and run it again'
         )
 
-    def _remedy_of_side(self, number: int, told: Sent | None, pending: int | None, sent: Sent) -> str:
+    def _remedy_of_side(
+        self, number: int, told: Sent | None, pending: int | None, sent: Sent, given: Mapping[int, int]
+    ) -> str:
+        """`given` is what a person has said of other senders."""
         path = f"{self.directory}/{SENT_NOTE}"
         if told is not None:
             copy = f"restore {self.directory}/batch-{told.next_batch - 1}, or go on with the copy of this state that"
@@ -292,9 +307,11 @@ class Outbox:
                 f'if this state is no older copy, add "begin_at": {sent.next_batch} to {path} and run it again: no '
                 "batch was cut short"
             )
-        chosen = [f'"senders_begin_at": {{"{number}": {batch_id}}}' for batch_id in (pending + 1, pending)]
+        chosen = [
+            f'"senders_begin_at": {json.dumps({**given, number: batch_id})}' for batch_id in (pending + 1, pending)
+        ]
         return (
-            f"see whether {self._topics} has {self._share(pending, number)}, add {chosen[0]} to {path} if so, or "
+            f"see whether {self._topics} has {self._share(pending, number)}, have {chosen[0]} in {path} if so, or "
             f"{chosen[1]} if not, and run it again"
         )
 

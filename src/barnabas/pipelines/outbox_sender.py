@@ -130,6 +130,8 @@ class QuerySender:
         self._lane: Lane | None = None
         self._group: GroupCoordinator | None = None
         self._batch_bytes = batch_bytes(sinks[0])
+        self._made_batch_bytes = 0
+        """Those that the producer was made with."""
         self._timeout_ms = TRANSACTION_MS_MIN
         self._timeout_ms_max = TRANSACTION_MS_MAX
         self._sent: Sent | None = None
@@ -234,7 +236,7 @@ class QuerySender:
         """What makes a transaction; None where it turned out that there was one that was committed."""
         producer = self._producer
         is_longer = producer is not None and producer.timeout_ms < min(self._timeout_ms, self._timeout_ms_max)
-        if producer is None or self._is_begun or is_longer:
+        if producer is None or self._is_begun or is_longer or self._made_batch_bytes != self._batch_bytes:
             found = await self._open()
             if found is not None and found.next_batch >= sent.next_batch:
                 if found.next_batch > sent.next_batch or found.fingerprint not in {"", sent.fingerprint}:
@@ -268,6 +270,7 @@ class QuerySender:
             await self._producer.close()
             self._producer = None
         client = await self._senders.client()
+        self._made_batch_bytes = self._batch_bytes
         settings = producer_settings(self._sinks[0], self._batch_bytes, TRANSACTION_MS_MAX)
         while True:
             timeout_ms = min(self._timeout_ms, self._timeout_ms_max)

@@ -57,6 +57,7 @@ def test_the_next_batch_is_the_one_that_the_table_lacks(
         (note(3), marks(4), BatchesDone(3, 2), "has batch 4, and the state knows of none after 3"),
         (note(3), marks(1), BatchesDone(3, 2), "has no batch 2 any more, as with an older copy"),
         (note(3), marks(None), BatchesDone(2, 2), "has no batch 2 any more"),
+        (note(3, begin_at=5), marks(2), BatchesDone(3, 2), 'lack batch 5 next, .* none after 3: correct "begin_at"'),
         (None, marks(1), BatchesDone(3, 2), "lacks batch 2, which the state says was written"),
         (None, marks(None), BatchesDone(0, 0), "lacks batch 0"),
         (note(3), marks(None, is_whole=False), BatchesDone(3, 2), '"begin_at": 4 to the note if so, or "begin_at": 3'),

@@ -346,8 +346,8 @@ def test_whether_a_share_was_sent_is_left_to_a_person_when_its_offset_has_vanish
     number = 2 if was_sent else 3
     with pytest.raises(
         OutboxError,
-        match=rf"group-sender-{number} has no offset any more.*gives to sender {number}, add \"senders_begin_at\": "
-        rf'{{"{number}": 2}} to \S*{SENT_NOTE} if so, or "senders_begin_at": {{"{number}": 1}} if not',
+        match=rf"group-sender-{number} has no offset any more.*gives to sender {number}, have \"senders_begin_at\": "
+        rf'{{"{number}": 2}} in \S*{SENT_NOTE} if so, or "senders_begin_at": {{"{number}": 1}} if not',
     ):
         machine.run(3)
     check(machine.cluster)
@@ -357,6 +357,34 @@ def test_whether_a_share_was_sent_is_left_to_a_person_when_its_offset_has_vanish
     machine.run(3)
     check(machine.cluster, is_over=True)
     assert "senders_begin_at" not in json.loads(note.read_text())
+
+
+def test_what_a_person_has_said_of_one_sender_is_kept_when_another_is_asked_for(machine: Machine) -> None:
+    killed_in_part(machine)
+    del machine.cluster.offsets[2], machine.cluster.offsets[3]
+    note = machine.directory / SENT_NOTE
+    note.write_text(json.dumps({**json.loads(note.read_text()), "senders_begin_at": {"2": 2}}))
+    with pytest.raises(OutboxError, match=r'have "senders_begin_at": {"2": 2, "3": 2} in .*: {"2": 2, "3": 1} if not'):
+        machine.run(3)
+    note.write_text(json.dumps({**json.loads(note.read_text()), "senders_begin_at": {"2": 2, "3": 1}}))
+    machine.run(3)
+    check(machine.cluster, is_over=True)
+
+
+@pytest.mark.parametrize("said", [{"begin_at": 20}, {"begin_at": -1}, {"senders_begin_at": {"2": 1, "3": 3}}], ids=str)
+def test_a_batch_that_cannot_be_the_next_is_refused_whoever_has_said_so(
+    machine: Machine, said: dict[str, object]
+) -> None:
+    """All batches before it would be taken for sent."""
+    killed_in_part(machine)
+    note = machine.directory / SENT_NOTE
+    before = json.loads(note.read_text())
+    note.write_text(json.dumps({**before, **said}))
+    with pytest.raises(OutboxError, match=rf"{SENT_NOTE} says that batch (20|-1|3) is the next, .* none after 1: corr"):
+        machine.run(3)
+    note.write_text(json.dumps(before))
+    machine.run(3)
+    check(machine.cluster, is_over=True)
 
 
 def test_a_vanished_offset_of_a_side_is_no_beginning_although_no_batch_was_cut_short(machine: Machine) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -178,6 +179,26 @@ def test_nothing_of_a_batch_counts_where_a_record_of_one_share_is_too_large(
     with pytest.raises(PipelineError, match="a row is larger than the topic takes"):
         outbox.deliver(staged(outbox, 1, pipeline, large, count=SENDERS))
     check(cluster, small, 1)
+
+
+def test_a_sender_that_had_no_share_yet_makes_batches_as_small_as_the_others_have_learnt(
+    cluster: KafkaCluster, pipeline: Pipeline, senders: OutboxSenders
+) -> None:
+    """Or its first large batch would be refused, and all would send each record by itself from then on."""
+    small = cluster.create_topic(partitions=1, config={"max.message.bytes": 20_000})
+    (sink,) = pipeline.sinks
+    pipeline = dataclasses.replace(pipeline, sinks=(dataclasses.replace(sink, topic=small),))  # type: ignore[arg-type]
+    outbox = outbox_of(pipeline, senders, count=SENDERS)
+    keys = {zlib.crc32(key) % SENDERS + 1: key for key in (b"key-0", b"key-4", b"key-1")}
+    # Of the second batch there is none for the third sender, and then more than fits into one batch of the topic.
+    for number, counts in enumerate(({1: 18, 2: 18, 3: 18}, {1: 25, 2: 1}, {1: 1, 3: 25})):
+        values = [b"%s %d " % (keys[each], number) + b"x" * 900 for each, count in counts.items() for _ in range(count)]
+        batch = staged(outbox, number, pipeline, values, count=SENDERS)
+        assert batch.senders == tuple(counts)
+        outbox.deliver(batch)
+    (first,) = senders._senders
+    assert first._batch_bytes == outbox_sender._SMALL_BATCH_BYTES
+    assert first.sides[3]._batch_bytes == outbox_sender._SMALL_BATCH_BYTES
 
 
 def test_nothing_of_a_batch_counts_where_one_share_is_damaged(
