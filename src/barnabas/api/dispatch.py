@@ -233,11 +233,12 @@ class Dispatcher:
                 figures.answered_later(duration_ms, is_queued=responder.is_queued, by=context)
 
     def _count_errors(self, context: RequestContext, codes: list[int]) -> None:
+        """By their API alone, as Kafka does, whatever else the request is counted by."""
         if codes:
-            metrics = self.metrics_of(context)
+            figures = self._route_of(context).metrics
+            figures.failed += 1
             for code, count in Counter(codes).items() if len(codes) > 1 else ((codes[0], 1),):
-                for figures in metrics:
-                    figures.count_error(code, count)
+                figures.count_error(code, count)
 
     def _encode(self, context: RequestContext, message: Message, codes: list[int]) -> list[Buffer] | None:
         """The frame of a response with these errors; None after the connection has been ended instead."""

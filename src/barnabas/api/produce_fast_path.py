@@ -367,6 +367,7 @@ class ProduceFastPath:
         self, connection: ServerConnection, correlation_id: int, outcome: ProduceOutcome, throttle_time_ms: int
     ) -> list[Buffer]:
         """The response to a request whose records do not count; counts the error."""
+        self.metrics.failed += 1
         self.metrics.count_error(outcome.code)
         return self.responses.frame(self.kind, connection.listener.name, correlation_id, outcome, throttle_time_ms)
 
@@ -544,6 +545,7 @@ class _Parked:
         if not path.kind.acks:
             response = None
             if code:
+                path.metrics.failed += 1
                 path.metrics.count_error(code)
                 self._connection.fail(_refused(code))
         elif outcome.code:

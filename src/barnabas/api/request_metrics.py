@@ -7,10 +7,11 @@ go when one of these is read. There is no queue between network and handlers, so
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from barnabas.kernel.metrics import Histogram, Meter, MetricName, MetricsRegistry, Snapshot
+from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 
 GROUP = "kafka.network"
@@ -52,11 +53,14 @@ class RequestMetrics:
     """The figures of one API, or of one kind of its requests (`FetchFollower`)."""
 
     __slots__ = (
+        "_answered_later",
         "_errors",
         "_later",
         "_meters",
         "_metrics",
+        "_successes",
         "answered_at_once",
+        "failed",
         "local_time",
         "name",
         "remote_time",
@@ -68,9 +72,14 @@ class RequestMetrics:
         self._errors: dict[int, Meter] = {}
         self._meters: dict[int, Meter] = {}
         self._later: dict[tuple[int, bool], int] = {}
+        self._answered_later = 0
+        """Of those that are not in `_later` any more."""
+        self._successes = Meter(metrics.now)
         self.name = name
         self.answered_at_once = 0
         """Requests that were answered in the turn of the loop that brought them."""
+        self.failed = 0
+        """Requests that were answered with errors, however many each."""
         tags = (("request", name),)
         self.total_time = metrics.add(MetricName(GROUP, TYPE, "TotalTimeMs", tags), RequestTimes(metrics, self))
         """From the hand-over to the response."""
@@ -103,10 +112,18 @@ class RequestMetrics:
             self.total_time.update_many(duration_ms, count)
             self.local_time.update_many(duration_ms if is_queued else 0, count)
             self.remote_time.update_many(0 if is_queued else duration_ms, count)
+            self._answered_later += count
         self._later.clear()
 
+    def successes(self) -> Meter:
+        """Requests that were answered without an error. One is counted as answered before its errors are known, so the
+        count waits rather than fall."""
+        answered = self.answered_at_once + self._answered_later + sum(self._later.values())
+        self._successes.count = max(self._successes.count, answered - self.failed)
+        return self._successes
+
     def count_error(self, code: int, count: int = 1) -> None:
-        """Counts an error that was answered, so often; nothing happens for NONE."""
+        """Counts an error that was answered, so often; nothing happens for NONE (see `failed`)."""
         if not code:
             return
         meter = self._errors.get(code)
@@ -117,7 +134,11 @@ class RequestMetrics:
 
 
 class RequestMetricsByName:
-    """The figures of all APIs, made when an API is first asked for."""
+    """The figures of all APIs, made when an API is first asked for.
+
+    Of each API Kafka counts what it answers without an error as ErrorsPerSec too, with `error=NONE`, and boards divide
+    by the sum of all. Kafka counts NONE for each code of a response, here a response counts once: it costs nothing.
+    """
 
     def __init__(
         self,
@@ -127,9 +148,18 @@ class RequestMetricsByName:
         self._metrics = metrics
         self._make = make
         self._by_name: dict[str, RequestMetrics] = {}
+        metrics.add_source(self._successes)
 
     def of(self, name: str) -> RequestMetrics:
         found = self._by_name.get(name)
         if found is None:
             found = self._by_name[name] = self._make(self._metrics, name)
         return found
+
+    def _successes(self) -> Iterator[tuple[MetricName, Meter]]:
+        for api_key in ApiKey:
+            figures = self._by_name.get(api_key.api_name)
+            successes = None if figures is None else figures.successes()
+            if successes is not None and successes.count:
+                tags = (("request", api_key.api_name), ("error", ErrorCode.NONE.name))
+                yield MetricName(GROUP, TYPE, "ErrorsPerSec", tags), successes

@@ -160,6 +160,13 @@ def test_shows_clients_what_is_replicated_and_followers_everything(run: Run, tmp
                 MetricName("kafka.network", "RequestMetrics", "TotalTimeMs", (("request", name),))
             )
             assert times.snapshot().count == count
+        # By the API only, as Kafka counts them: a sum over all requests must not have each twice.
+        errors = {name.tags: found for name, found in broker.calls.metrics if name.name == "ErrorsPerSec"}
+        counts = {
+            dict(tags)["error"]: found.count for tags, found in errors.items() if dict(tags)["request"] == "Fetch"
+        }
+        assert counts == {"NOT_LEADER_OR_FOLLOWER": 1, "NONE": 5}
+        assert {dict(tags)["request"] for tags in errors} <= {"Fetch", "Produce"}
 
     scenario(run, tmp_path, body)
 
