@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,19 @@ CONNECT_TIMEOUT_MS = 5_000
 SESSION_TIMEOUT_MS = 10_000
 ELECTION_TIMEOUT_SECONDS = 30.0
 _POLL_SECONDS = 0.02
+_SHOWN_AT = (
+    "`barnabas config get broker:ID zookeeper.connect` shows the address, and `barnabas up` prints it as coordinator."
+)
+
+
+class _Servers(click.Option):
+    """Who does not give it may not know where it is shown."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter:
+            raise click.MissingParameter(_SHOWN_AT, ctx=ctx, param=self) from None
 
 
 @click.group(name="controller", cls=LaterCommands, later={"show": "barnabas.cli.controller_show:command"})
@@ -29,9 +42,10 @@ def command() -> None:
 @click.option(
     "--zookeeper",
     "connect",
+    cls=_Servers,
     required=True,
     metavar="HOST:PORT[/CHROOT]",
-    help="The cluster's ZooKeeper servers, as in zookeeper.connect.",
+    help=f"The cluster's ZooKeeper servers. {_SHOWN_AT}",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what happened as one line of JSON.")
 def move(connect: str, as_json: bool) -> None:
@@ -54,10 +68,14 @@ async def _move(host: RealHost, connect: str, as_json: bool) -> int:
     try:
         client = Client(host, ClientSettings(connect, session_timeout_ms=SESSION_TIMEOUT_MS))
     except ValueError as error:
-        click.echo(f"barnabas controller move: --zookeeper: {error}", err=True)
+        click.echo(f"barnabas controller move: --zookeeper: {error}. {_SHOWN_AT}", err=True)
         return 1
     try:
-        await client.connect(CONNECT_TIMEOUT_MS)
+        try:
+            await client.connect(CONNECT_TIMEOUT_MS)
+        except (CoordinationError, TimeoutError) as error:
+            click.echo(f"barnabas controller move: {error}. {_SHOWN_AT}", err=True)
+            return 1
         before, after = await _elect_anew(host, client)
     except (CoordinationError, TimeoutError, LookupError) as error:
         click.echo(f"barnabas controller move: {error}", err=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from barnabas.cli.controller import _elect_anew
+from barnabas.cli.controller import _elect_anew, command
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.access import default_acl
 from barnabas.coordination.layout.controller import (
@@ -37,3 +38,22 @@ def test_says_that_the_znodes_are_the_brokers_own() -> None:
             await client.close()
 
     run_on_broker(1, move)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "Missing option '--zookeeper'"),
+        (["--zookeeper", "127.0.0.1:1"], "barnabas controller move: the operation took too long"),
+        (["--zookeeper", "no port:x"], "barnabas controller move: --zookeeper: "),
+        (["--help"], "End the term"),
+    ],
+)
+def test_says_where_the_address_of_the_coordinator_is_shown(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.setattr("barnabas.cli.controller.CONNECT_TIMEOUT_MS", 100)
+    outcome = CliRunner().invoke(command, ["move", *arguments])
+    text = " ".join(outcome.output.split())
+    assert said in text
+    assert "`barnabas config get broker:ID zookeeper.connect` shows the address, and `barnabas up` prints it" in text
