@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from barnabas.client.errors import ClientClosedError, ClientError, ClientTimeoutError, CommitFailedError
 from barnabas.client.fetcher import Fetcher
-from barnabas.client.offset_lookup import OffsetLookup
+from barnabas.client.offset_lookup import Answers, OffsetLookup
 from barnabas.client.position_finder import PositionFinder
 from barnabas.client.positions import PartitionState, Position, Positions, PositionState
 from barnabas.client.records import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordColumn
@@ -297,6 +297,10 @@ class Consumer:
         """The offsets behind the last records that can be read."""
         found = await self._lookup.offsets_surely(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
         return {partition: place.offset for partition, place in found.items()}
+
+    async def look_up(self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None) -> Answers:
+        """As `offsets_for_times`, with what is in the way of single partitions; -2 and -1 are beginnings and ends."""
+        return await self._lookup.offsets_in_time(timestamps_ms, timeout_ms)
 
     # Offsets of the group.
 

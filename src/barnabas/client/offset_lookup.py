@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from barnabas.client.errors import ClientTimeoutError
 from barnabas.client.isolation import IsolationLevel
 from barnabas.client.records import OffsetAndTimestamp
 from barnabas.client.retrying import is_retriable
@@ -123,20 +124,40 @@ class OffsetLookup:
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Like `offsets`, repeated until all are known. Raises ClientTimeoutError, KafkaError for what stays wrong."""
+        answers = await self.offsets_in_time(timestamps_ms, timeout_ms, needs_all=True)
+        if answers.failed:
+            raise next(iter(answers.failed.values()))
+        return answers.found
+
+    async def offsets_in_time(
+        self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None, *, needs_all: bool = False
+    ) -> Answers:
+        """Like `offsets`, repeated while that may help and there is time; what stays wrong is in the answers. With
+        `needs_all` one that will not be known ends it."""
         retry = self._client.retry("looking up offsets", timeout_ms)
         await self._client.metadata.asked_for({partition.topic for partition in timestamps_ms}, retry)
-        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        found = Answers()
         missing = dict(timestamps_ms)
-        while True:
+        while missing:
             answers = await self.offsets(missing, retry.attempt_ms)
-            found |= answers.found
-            missing = {partition: time_ms for partition, time_ms in missing.items() if partition not in found}
-            if not missing:
-                return found
-            error = next(
-                iter(answers.failed.values()), KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an answer is missing")
-            )
-            await retry.again(error)
+            found.found |= answers.found
+            failed = {
+                partition: answers.failed.get(partition)
+                or KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "an answer is missing")
+                for partition in missing
+                if partition not in answers.found
+            }
+            final = {partition: error for partition, error in failed.items() if not is_retriable(error)}
+            found.failed |= final
+            missing = {partition: missing[partition] for partition in failed if partition not in final}
+            if not missing or (needs_all and final):
+                break
+            try:
+                await retry.again(failed[next(iter(missing))])
+            except ClientTimeoutError as error:
+                found.failed |= dict.fromkeys(missing, error)
+                break
+        return found
 
     # Inside.
 

@@ -14,6 +14,7 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.errors import PartitionReadError
 from barnabas.client.settings import ConsumerSettings, OffsetReset
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.sentinels import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -138,15 +139,10 @@ class RecordReader:
             if topic is None or partition.partition not in topic.partitions:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {partition}")
         async with Consumer(self._client, settings) as consumer:
-            starts = await consumer.beginning_offsets(wanted.partitions, 3_000)
-            ends = await consumer.end_offsets(wanted.partitions, 3_000)
-            firsts = await self._firsts(consumer, wanted, starts, ends)
-            scans = {
-                partition: _Scan(wanted, starts[partition], ends[partition], firsts[partition])
-                for partition in wanted.partitions
-            }
+            unread = dict[TopicPartition, str]()
+            scans = await self._scans(consumer, wanted, unread)
             reading = {partition: scan for partition, scan in scans.items() if not scan.is_over}
-            cut, unread = "", dict[TopicPartition, str]()
+            cut = ""
             if reading:
                 consumer.assign(list(reading))
                 for partition, scan in reading.items():
@@ -154,22 +150,28 @@ class RecordReader:
                 cut = await self._scan(consumer, reading, unread)
         return _merged(wanted, scans, cut, unread)
 
-    async def _firsts(
-        self,
-        consumer: Consumer,
-        wanted: Wanted,
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> Mapping[TopicPartition, int]:
-        match wanted.start:
-            case From.OLDEST:
-                return starts
-            case From.OFFSET:
-                return {each: min(max(wanted.place, starts[each]), ends[each]) for each in wanted.partitions}
-            case From.TIME:
-                found = await consumer.offsets_for_times(dict.fromkeys(wanted.partitions, wanted.place), 3_000)
-                return {each: ends[each] if place is None else place.offset for each, place in found.items()}
-        return {each: max(starts[each], ends[each] - wanted.back) for each in wanted.partitions}
+    async def _scans(
+        self, consumer: Consumer, wanted: Wanted, unread: dict[TopicPartition, str]
+    ) -> dict[TopicPartition, _Scan]:
+        """What is to be read of each; nothing of one whose offsets are not told, which is `unread` where there are
+        others.
+        """
+        places: dict[TopicPartition, list[int]] = {partition: [] for partition in wanted.partitions}
+        times_ms = (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, *((wanted.place,) if wanted.start is From.TIME else ()))
+        for time_ms in times_ms:
+            answers = await consumer.look_up(dict.fromkeys(places, time_ms), 3_000)
+            for partition, error in answers.failed.items():
+                if len(wanted.partitions) == 1:
+                    raise error
+                unread[partition] = str(error)
+                del places[partition]
+            for partition, place in answers.found.items():
+                places[partition].append(place.offset)
+        scans = {}
+        for partition in wanted.partitions:
+            start, end, *at_time = places.get(partition, (0, 0, 0))
+            scans[partition] = _Scan(wanted, start, end, _first(wanted, start, end, *at_time))
+        return scans
 
     async def _scan(
         self, consumer: Consumer, scans: Mapping[TopicPartition, _Scan], unread: dict[TopicPartition, str]
@@ -211,6 +213,18 @@ class RecordReader:
             if reading and loop.time() > ends_at:
                 return f"it took longer than {SECONDS_MAX:g} s"
         return ""
+
+
+def _first(wanted: Wanted, start: int, end: int, at_time: int = -1) -> int:
+    """The offset of a partition at which to begin."""
+    match wanted.start:
+        case From.OLDEST:
+            return start
+        case From.OFFSET:
+            return min(max(wanted.place, start), end)
+        case From.TIME:
+            return at_time if at_time >= 0 else end
+    return max(start, end - wanted.back)
 
 
 class _Scan:

@@ -11,10 +11,11 @@ import pytest
 from barnabas.client.client import Client
 from barnabas.client.cluster import STEP_PARTITIONS, BrokerNode
 from barnabas.client.connections import METADATA_LANE
-from barnabas.client.errors import ClientClosedError
+from barnabas.client.errors import ClientClosedError, ClientTimeoutError
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.settings import ClientSettings
 from barnabas.kernel.host import Host
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ListOffsetsResponse, MetadataResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.client.scripted_client import cluster_of, simulated, turns
@@ -216,6 +217,46 @@ def test_offsets_of_a_topic_that_nobody_has_asked_for_are_found_without_a_pause(
         client.ask = ask  # type: ignore[assignment, method-assign]
         found = await OffsetLookup(client, METADATA_LANE).offsets_surely({TopicPartition("new", 0): -1})
         assert found[TopicPartition("new", 0)].offset == 5
+        assert host.loop.time() - began < 0.01
+        await client.close()
+
+    simulated(main)
+
+
+def test_what_stays_in_the_way_of_one_partition_is_told_beside_the_offsets_of_others() -> None:
+    async def main(host: Host) -> None:
+        client = client_of(host, {"bootstrap:1": [answer_with()], "broker-1:9092": [answer_with("new")]})
+        await client.start(10_000)
+        partition = TopicPartition("new", 0)
+        codes = [ErrorCode.NONE]
+
+        async def ask(*_: Any) -> Any:
+            code = codes.pop(0) if len(codes) > 1 else codes[0]
+            answer = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=0, offset=5, error_code=code)
+            return ListOffsetsResponse(
+                topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="new", partitions=[answer])]
+            )
+
+        client.ask = ask  # type: ignore[assignment, method-assign]
+        lookup = OffsetLookup(client, METADATA_LANE)
+        assert (await lookup.offsets_in_time({partition: -1})).found[partition].offset == 5
+        client.metadata.request_update = lambda *_: None  # type: ignore[assignment, method-assign]
+        codes[:] = [ErrorCode.LEADER_NOT_AVAILABLE]
+        began = host.loop.time()
+        answers = await lookup.offsets_in_time({partition: -1}, 2_000)
+        assert answers.found == {}
+        assert isinstance(answers.failed[partition], ClientTimeoutError)
+        assert 2 <= host.loop.time() - began < 2.1
+        codes[:] = [ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NONE]
+        answers = await lookup.offsets_in_time({partition: -1}, 10_000)
+        assert answers.failed == {}
+        assert answers.found[partition].offset == 5
+        codes[:] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        began = host.loop.time()
+        answers = await lookup.offsets_in_time({partition: -1}, 2_000)
+        assert "ListOffsets of new-0" in str(answers.failed[partition])
+        with pytest.raises(KafkaError, match="ListOffsets of new-0"):
+            await lookup.offsets_surely({partition: -1}, 2_000)
         assert host.loop.time() - began < 0.01
         await client.close()
 

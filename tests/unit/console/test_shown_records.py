@@ -12,14 +12,15 @@ import pytest
 
 from barnabas.client.cluster import Cluster, PartitionInfo, TopicInfo
 from barnabas.client.errors import PartitionReadError
-from barnabas.client.records import ConsumerRecord
+from barnabas.client.offset_lookup import Answers
+from barnabas.client.records import ConsumerRecord, OffsetAndTimestamp
 from barnabas.client.settings import ConsumerSettings
 from barnabas.console import records_read
 from barnabas.console.html import markup
 from barnabas.console.pages.messages import _unread, messages, shown_headers
 from barnabas.console.pages.page import Visit, Visitor
 from barnabas.console.records_read import BYTES_MAX, Found, From, Range, RecordReader, Wanted
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.records import Header, TimestampType
 from barnabas.wire.topics import TopicPartition
 
@@ -62,13 +63,11 @@ class LargeHeaders:
     async def __aexit__(self, *_error: object) -> None:
         pass
 
-    async def beginning_offsets(
-        self, partitions: list[TopicPartition], _timeout_ms: float
-    ) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
-
-    async def end_offsets(self, partitions: list[TopicPartition], _timeout_ms: float) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 200)
+    async def look_up(self, timestamps_ms: dict[TopicPartition, int], _timeout_ms: float) -> Answers:
+        places = {-2: 0, -1: 200}
+        return Answers(
+            {each: OffsetAndTimestamp(places.get(time_ms, 0), -1, 0) for each, time_ms in timestamps_ms.items()}
+        )
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         assert partitions == [PARTITION]
@@ -117,13 +116,11 @@ class ManyPartitions:
     async def __aexit__(self, *_error: object) -> None:
         pass
 
-    async def beginning_offsets(
-        self, partitions: list[TopicPartition], _timeout_ms: float
-    ) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 0)
-
-    async def end_offsets(self, partitions: list[TopicPartition], _timeout_ms: float) -> dict[TopicPartition, int]:
-        return dict.fromkeys(partitions, 1_000)
+    async def look_up(self, timestamps_ms: dict[TopicPartition, int], _timeout_ms: float) -> Answers:
+        places = {-2: 0, -1: 1_000}
+        return Answers(
+            {each: OffsetAndTimestamp(places.get(time_ms, 0), -1, 0) for each, time_ms in timestamps_ms.items()}
+        )
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self.assignment = tuple(partitions)
@@ -178,27 +175,67 @@ class OneIsBroken(ManyPartitions):
         return await super().poll(timeout_ms, count)
 
 
+async def read_of_five(wanted: Wanted) -> Found:
+    client: Any = SimpleNamespace(
+        cluster=SimpleNamespace(topics={"t": SimpleNamespace(partitions=dict.fromkeys(range(5)))}),
+        host=SimpleNamespace(loop=asyncio.get_running_loop()),
+        logger=logging.getLogger("tests.console"),
+    )
+    return await RecordReader(client).read(wanted)
+
+
+class OffsetsOfOneAreNotKnown(ManyPartitions):
+    """Of the fourth partition nobody knows where it begins or ends, or, with a bit of luck, only one of the two."""
+
+    failing: frozenset[int]
+
+    async def look_up(self, timestamps_ms: dict[TopicPartition, int], timeout_ms: float) -> Answers:
+        answers = await super().look_up(timestamps_ms, timeout_ms)
+        for partition, time_ms in timestamps_ms.items():
+            if partition.partition == 3 and time_ms in self.failing:
+                del answers.found[partition]
+                answers.failed[partition] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"ListOffsets of {partition}")
+        return answers
+
+
+@pytest.mark.parametrize("start", [From.OLDEST, From.NEWEST, From.TIME])
+@pytest.mark.parametrize("failing", [frozenset((-1, -2, 7)), frozenset((-1,)), frozenset((-2,)), frozenset((7,))])
+@pytest.mark.parametrize("numbers", [[3], [0, 1, 2, 3, 4]])
+def test_a_partition_whose_offsets_are_not_known_is_told_of_beside_the_records_of_others(
+    monkeypatch: pytest.MonkeyPatch, numbers: list[int], failing: frozenset[int], start: From
+) -> None:
+    if failing == {7} and start is not From.TIME:
+        return  # it is not asked for then
+    monkeypatch.setattr(records_read, "Consumer", OffsetsOfOneAreNotKnown)
+    monkeypatch.setattr(ManyPartitions, "assigned", [], raising=False)
+    monkeypatch.setattr(OffsetsOfOneAreNotKnown, "failing", failing, raising=False)
+    partitions = tuple(TopicPartition("t", number) for number in numbers)
+    wanted = Wanted(partitions, start, place=7, count=8)
+    if len(numbers) == 1:
+        with pytest.raises(KafkaError, match="ListOffsets of t-3"):
+            asyncio.run(read_of_five(wanted))
+        return
+    found = asyncio.run(read_of_five(wanted))
+    assert len(found.records) == 8
+    assert {record.partition.partition for record in found.records} <= {0, 1, 2, 4}
+    assert set(found.ranges) == set(partitions)
+    ((broken, why),) = found.unread.items()
+    assert broken.partition == 3
+    assert "ListOffsets of t-3" in why
+
+
 @pytest.mark.parametrize("numbers", [[3], [0, 1, 2, 3, 4]])
 def test_a_partition_that_cannot_be_read_is_told_of_beside_the_records_of_others(
     monkeypatch: pytest.MonkeyPatch, numbers: list[int]
 ) -> None:
     monkeypatch.setattr(records_read, "Consumer", OneIsBroken)
     monkeypatch.setattr(ManyPartitions, "assigned", [], raising=False)
-    partitions = tuple(TopicPartition("t", number) for number in numbers)
-
-    async def read() -> records_read.Found:
-        client: Any = SimpleNamespace(
-            cluster=SimpleNamespace(topics={"t": SimpleNamespace(partitions=dict.fromkeys(range(5)))}),
-            host=SimpleNamespace(loop=asyncio.get_running_loop()),
-            logger=logging.getLogger("tests.console"),
-        )
-        return await RecordReader(client).read(Wanted(partitions, From.OLDEST, count=8))
-
+    wanted = Wanted(tuple(TopicPartition("t", number) for number in numbers), From.OLDEST, count=8)
     if len(numbers) == 1:
         with pytest.raises(PartitionReadError):
-            asyncio.run(read())
+            asyncio.run(read_of_five(wanted))
         return
-    found = asyncio.run(read())
+    found = asyncio.run(read_of_five(wanted))
     assert [range_.next for range_ in found.ranges.values()] == [8, 8, 8, 0, 8]
     assert len(found.records) == 8
     assert found.is_cut == ""
