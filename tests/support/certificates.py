@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
+import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -88,13 +90,20 @@ class Authority:
 @functools.cache
 def shared_authority() -> Authority:
     """One for all tests of a process: to make it takes a while."""
-    return Authority(Path(tempfile.mkdtemp(prefix="barnabas-certificates-")))
+    return Authority(_directory())
 
 
 @functools.cache
 def other_authority() -> Authority:
     """One that nobody trusts."""
-    return Authority(Path(tempfile.mkdtemp(prefix="barnabas-certificates-")), "other authority")
+    return Authority(_directory(), "other authority")
+
+
+def _directory() -> Path:
+    """One that goes when the process ends."""
+    made = tempfile.mkdtemp(prefix="barnabas-certificates-")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
 
 
 @functools.cache
