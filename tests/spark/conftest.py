@@ -46,6 +46,7 @@ SHARING = {
     "tables": (
         (
             "test_pipeline_tables",
+            "test_pipeline_formats",
             "test_pipeline_urls",
             "test_pipeline_changes",
             "test_pipeline_databases",
