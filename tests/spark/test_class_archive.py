@@ -12,7 +12,10 @@ from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import JvmOptions, running_jvm
 from tests.spark.pipeline_process import java_processes
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.night("an archive is made for it, 90 s of 7,721; found nothing yet: all Sparks of the tests map one"),
+]
 
 CLASSES = """\
 java/lang/Object

@@ -22,11 +22,7 @@ from tests.support.sasl_cluster import PASSWORD, USER
 from tests.support.tls_cluster import TlsCluster, tls_cluster
 from tests.support.whole_tables import table_frame
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.night("a Spark of its own at INFO; found nothing yet: test_pipeline_registry logs in by day"),
-]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
 
 PIPELINE = """\
 name: guarded

@@ -38,7 +38,11 @@ from tests.support.sasl_cluster import sasl_cluster
 from tests.unit.pipelines.test_protobuf_messages import descriptors
 from tests.unit.pipelines.test_schema_registry import Registry
 
-pytestmark = [pytest.mark.timeout(1_200), pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
+pytestmark = [
+    pytest.mark.timeout(1_200),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.night("three Sparks, 501 s of 7,721 of all tests; has found 4882a02f, whose own test is by day"),
+]
 
 NUMBER = {"name": "id", "type": "int"}
 ONE = json.dumps({"type": "record", "name": "F", "fields": [NUMBER]})
