@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apache_kafka import ApacheKafkaBroker, apache_kafka_broker
-from tests.support.apache_kafka_jars import S3PROXY, JarsMissing, apache_kafka_jars
+from tests.support.apache_kafka_jars import JarsMissing, apache_kafka_jars
 from tests.support.java import JavaMissing
 from tests.support.longest_first import longest_first
 from tests.support.processes import running_servers
@@ -23,6 +23,7 @@ LONGEST = (
     "test_kazoo_suite",
     "test_mixed_cluster_failures",
     "test_mixed_cluster",
+    "test_object_store",
     "test_kafka_on_coordinator",
     "test_mixed_cluster_coordinators_of_transactions",
     "test_mixed_cluster_administration",
@@ -32,7 +33,6 @@ LONGEST = (
     "test_connection_rates",
     "test_zookeeper_security",
     "test_stored_passwords",
-    "test_object_store",
     "test_consumer_protocol",
     "test_copy_command",
     "test_client",
@@ -57,14 +57,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetches the jars before the first test, where no time limit of a test counts."""
+    """Fetches the jars before the first test, where no time limit of a test counts. S3Proxy's are fetched by the one
+    process that needs them, while others have tests.
+    """
     global _missing
     if session.config.option.collectonly or not any(_INTEROP_DIRECTORY in item.path.parents for item in session.items):
         return
     try:
         apache_kafka_jars()
-        if any(item.path.name == "test_object_store.py" for item in session.items):
-            apache_kafka_jars(S3PROXY)
     except (JavaMissing, JarsMissing) as error:
         _missing = str(error)
 
