@@ -21,7 +21,7 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import FindCoordinatorRequest
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.by_night import by_night
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, where_others_work
 from tests.support.wire_calls import call, create_topic, leaders, metadata
 from tests.support.workload import Workload
 
@@ -37,7 +37,7 @@ BROKERS = 3
 PARTITIONS = 6
 SESSION_TIMEOUT_MS = 3_000
 RECOVERY_SECONDS = 60.0
-# A quiet machine needs less than one; the rest is for one that is slow and busy.
+# A quiet machine needs less than one; the rest is for one that is slow, and more where it is busy.
 LEADERS_AFTER_EXPIRY_SECONDS = 10.0
 OVERRIDES = {
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
@@ -217,7 +217,8 @@ def test_elects_new_leaders_as_soon_as_the_session_expires(cluster: BrokerCluste
         wait_until(others_lead, "the others lead", RECOVERY_SECONDS, cluster.log_tails)
         took = time.monotonic() - killed
         print(f"led by others after {took * 1000:.0f} ms")
-        assert took <= SESSION_TIMEOUT_MS * cluster.expiry_granularity / 1_000 + LEADERS_AFTER_EXPIRY_SECONDS
+        expired = SESSION_TIMEOUT_MS * cluster.expiry_granularity / 1_000
+        assert took <= expired + where_others_work(LEADERS_AFTER_EXPIRY_SECONDS)
         cluster.brokers[broker_id].start()
 
 

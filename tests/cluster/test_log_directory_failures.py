@@ -19,7 +19,7 @@ from tests.support.broker_process import BrokerCluster, BrokerProcess
 from tests.support.by_night import by_night
 from tests.support.failing_disks import BrokenDisk, FailingDisk, FullDisk, NotPermittedError, ReadOnlyDisk
 from tests.support.raw_zookeeper import Operation, RawSession, read
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, where_others_work
 from tests.support.wire_calls import create_topic, leaders, metadata
 from tests.support.workload import Workload
 
@@ -30,7 +30,7 @@ DIRECTORIES = 3
 PARTITIONS = 18
 TOPIC = "records"
 PATIENCE_SECONDS = 60.0
-# A quiet machine needs less than one; the rest is for one that is slow and busy.
+# A quiet machine needs less than one; the rest is for one that is slow, and more where it is busy.
 MOVED_SECONDS = 10.0
 """In which what was led from a failed directory has to be led elsewhere."""
 OVERRIDES = {
@@ -169,7 +169,7 @@ def fail_and_see_others_lead(setting: Setting, affected: set[int]) -> None:
     failed = time.monotonic()
     setting.wait_until(lambda: setting.led_by_others(affected), "others lead what was in the failed directory")
     took = time.monotonic() - failed
-    assert took <= MOVED_SECONDS, setting.cluster.log_tails()
+    assert took <= where_others_work(MOVED_SECONDS), setting.cluster.log_tails()
     assert "Telling the controller that" in setting.broker.log_path.read_text()
     setting.wait_until(lambda: not setting.announcements(), "the announcement is gone")
     print(f"led elsewhere after {took * 1000:.0f} ms")

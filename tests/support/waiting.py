@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,6 +10,11 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 POLL_INTERVAL_SECONDS = 0.02
+
+
+def where_others_work(bound: float) -> float:
+    """A bound of what takes time: so much more where more processes than there are processors want one."""
+    return bound * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_until(
