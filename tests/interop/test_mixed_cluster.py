@@ -32,7 +32,6 @@ from barnabas.wire.messages import (
     ProduceRequest,
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
-from tests.support.by_night import by_night
 from tests.support.command_suite import barnabas
 from tests.support.mixed_cluster import ALL_IDS, IDS, Kind, MixedCluster, kind_of, mixed_cluster
 from tests.support.waiting import wait_until
@@ -295,14 +294,10 @@ def test_a_leader_that_comes_back_truncates_what_no_other_had(cluster: MixedClus
     assert segments.count(b"lost") == answer.base_offset - 10
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        Kind.BARNABAS,
-        *by_night("half a minute, and it has found nothing that log directories have not", Kind.APACHE_KAFKA),
-    ],
-    ids=lambda kind: kind.value,
+@pytest.mark.night(
+    "40 s for each kind; it has found nothing, and log directories go from one kind to the other by day too"
 )
+@KINDS
 def test_a_broker_goes_on_where_one_of_the_other_kind_stopped(cluster: MixedCluster, kind: Kind) -> None:
     """With its id, on its log directory; and back."""
     broker_id, other = IDS[kind][0], IDS[kind.other][1]
