@@ -22,6 +22,8 @@ FULL: Final = 2
 PARTITIONS_PER_STEP: Final = 1_000
 _SHARED_LISTS_MAX: Final = 10_000
 """How many lists of replicas are remembered to be shared; more than that many different ones are rare."""
+_SHARED_STATES_MAX: Final = 2_000
+"""Likewise of states of partitions, of which many are equal where few brokers lead many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class MetadataCache:
         self._logger = logger
         self._listeners: list[Callable[[MetadataChange], object]] = []
         self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._shared_states: dict[PartitionMetadata, PartitionMetadata] = {}
 
     def add_listener(self, listener: Callable[[MetadataChange], object]) -> None:
         """`listener(change)` is called after each swap; one that raises is logged and harms no other."""
@@ -165,7 +168,7 @@ class MetadataCache:
             topics.pop(name, None)
 
     def _partition(self, state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionMetadata:
-        return PartitionMetadata(
+        made = PartitionMetadata(
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             isr=self._share(state.isr),
@@ -174,6 +177,9 @@ class MetadataCache:
             partition_epoch=state.zk_version,
             controller_epoch=state.controller_epoch,
         )
+        if len(self._shared_states) >= _SHARED_STATES_MAX:
+            self._shared_states.clear()
+        return self._shared_states.setdefault(made, made)
 
     def _share(self, broker_ids: list[int]) -> tuple[int, ...]:
         """The list as a tuple, one for all partitions with the same brokers."""

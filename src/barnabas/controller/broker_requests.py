@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
@@ -43,6 +44,8 @@ FULL = 2
 
 Apache Kafka's brokers read the type only in requests of KRaft controllers (KIP-866), and keep what they know.
 """
+_SHARED_LISTS_MAX: Final = 10_000
+"""How many lists of brokers a batch remembers to share; more than that many different ones are rare."""
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
@@ -75,6 +78,8 @@ class RequestBatch:
         self._update_metadata_partitions: dict[TopicPartition, None] = {}
         self._is_full_metadata = False
         self._stop_replica: dict[int, dict[TopicPartition, _Stop]] = {}
+        # Of very many partitions few have replicas of their own; a list for each would be most of a full request.
+        self._lists: dict[tuple[int, ...], list[int]] = {}
 
     def add_leader_and_isr(
         self, broker_ids: Iterable[int], partition: TopicPartition, leader_and_isr: LeaderAndIsr, *, is_new: bool
@@ -153,6 +158,7 @@ class RequestBatch:
         self._leader_and_isr, self._stop_replica = {}, {}
         self._update_metadata_brokers, self._update_metadata_partitions = {}, {}
         self._is_full_metadata = False
+        self._lists = {}
 
     def _live(self, broker_ids: Iterable[int]) -> Iterator[LiveBroker]:
         live = self._context.live_or_shutting_down_brokers
@@ -218,13 +224,22 @@ class RequestBatch:
             controller_epoch=known.controller_epoch,
             leader=LEADER_DURING_DELETE if deleted else known.leader,
             leader_epoch=INITIAL_LEADER_EPOCH if deleted else known.leader_epoch,
-            isr=list(known.isr),
+            isr=self._listed(known.isr),
             zk_version=INITIAL_PARTITION_EPOCH if deleted else known.partition_epoch,
-            replicas=list(replicas),
-            offline_replicas=[
-                replica for replica in replicas if not self._context.is_replica_online(replica, partition)
-            ],
+            replicas=self._listed(replicas),
+            offline_replicas=self._listed(
+                tuple([replica for replica in replicas if not self._context.is_replica_online(replica, partition)])
+            ),
         )
+
+    def _listed(self, broker_ids: tuple[int, ...]) -> list[int]:
+        """One list for all partitions with the same brokers: nobody changes a request after it was built."""
+        found = self._lists.get(broker_ids)
+        if found is None:
+            if len(self._lists) >= _SHARED_LISTS_MAX:
+                self._lists = {}
+            found = self._lists[broker_ids] = list(broker_ids)
+        return found
 
     def _add_topic_states(
         self,

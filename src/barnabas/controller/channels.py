@@ -186,16 +186,20 @@ class _Channel:
                 self._wake = self._loop.create_future()
                 await self._wake
                 self._wake = None
-            request, put_at = self._queue.popleft()
-            self.queue_time.update(round((self._loop.time() - put_at) * 1000))
-            response = await self._exchange(request)
-            if response is None:
-                continue
-            try:
-                self._on_response(request, response)
-            except Exception:
-                # The next requests must reach the broker all the same.
-                self._logger.exception("Processing the answer of broker %d failed", self._broker_id)
+            # By a call, so that nothing holds the last request, which may be large, while there is no other.
+            await self._send_first()
+
+    async def _send_first(self) -> None:
+        request, put_at = self._queue.popleft()
+        self.queue_time.update(round((self._loop.time() - put_at) * 1000))
+        response = await self._exchange(request)
+        if response is None:
+            return
+        try:
+            self._on_response(request, response)
+        except Exception:
+            # The next requests must reach the broker all the same.
+            self._logger.exception("Processing the answer of broker %d failed", self._broker_id)
 
     async def _exchange(self, request: BrokerRequest) -> Message | None:
         """Sends the request until it is answered; None for one that cannot be written, today as little as ever."""

@@ -16,8 +16,11 @@ from barnabas.wire.topics import LeaderRecoveryState
 INITIAL_LEADER_EPOCH = 0
 INITIAL_PARTITION_EPOCH = 0
 _SHARED_BYTES_MAX: Final = 256
+_SHARED_MEMBERS_MAX: Final = 32
 _SHARED_MAX: Final = 8_192
-"""States of so many bytes, and so many of them, are kept at most, to be used for all partitions that have the same."""
+"""States of so many bytes or members, and so many of them, are kept at most, to be used for all partitions that have
+the same.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,26 +105,31 @@ class LeaderAndIsr:
     # These are made for every partition of a failover, where `dataclasses.replace` would cost most of the time.
 
     def by_controller(self, controller_epoch: int) -> LeaderAndIsr:
-        return LeaderAndIsr(
-            self.leader,
-            self.leader_epoch,
-            self.isr,
-            controller_epoch,
-            self.leader_recovery_state,
-            self.partition_epoch,
-            self.extra,
-        )
+        return self._written(controller_epoch, self.partition_epoch)
 
     def at_version(self, partition_epoch: int) -> LeaderAndIsr:
+        return self._written(self.controller_epoch, partition_epoch)
+
+    def _written(self, controller_epoch: int, partition_epoch: int) -> LeaderAndIsr:
+        """The same, written by this controller in this version; one object for all that are equal, as after reading."""
+        state = self.leader_recovery_state
+        if self.extra is NO_EXTRA and len(self.isr) <= _SHARED_MEMBERS_MAX:
+            return _shared(self.leader, self.leader_epoch, self.isr, controller_epoch, state, partition_epoch)
         return LeaderAndIsr(
-            self.leader,
-            self.leader_epoch,
-            self.isr,
-            self.controller_epoch,
-            self.leader_recovery_state,
-            partition_epoch,
-            self.extra,
+            self.leader, self.leader_epoch, self.isr, controller_epoch, state, partition_epoch, self.extra
         )
+
+
+@lru_cache(maxsize=_SHARED_MAX)
+def _shared(
+    leader: int,
+    leader_epoch: int,
+    isr: tuple[int, ...],
+    controller_epoch: int,
+    leader_recovery_state: LeaderRecoveryState,
+    partition_epoch: int,
+) -> LeaderAndIsr:
+    return LeaderAndIsr(leader, leader_epoch, isr, controller_epoch, leader_recovery_state, partition_epoch)
 
 
 @lru_cache(maxsize=_SHARED_MAX)

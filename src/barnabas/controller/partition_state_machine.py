@@ -6,7 +6,7 @@ A call moves many. Illegal transitions and failures are reported for each partit
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -106,7 +106,7 @@ class PartitionStateMachine:
 
     def start_up(self) -> Steps[PartitionMoves]:
         """For a controller that has just loaded its context: finds every partition's state, and elects where there is
-        no live leader.
+        no live leader. Returns what `try_online` does.
         """
         context = self._context
         for piece in pieces(context.partitions):
@@ -127,7 +127,8 @@ class PartitionStateMachine:
 
     def try_online(self, topic: str | None = None) -> Steps[PartitionMoves]:
         """Tries to bring the new and the offline partitions online, of all topics or of one, but none whose topic is
-        queued for deletion.
+        queued for deletion. Why others stay as they are is in the log, and is not returned: where the brokers of very
+        many partitions are dead, it is more than all that is kept of these.
         """
         partitions: list[TopicPartition] = []
         for piece in pieces(self._context.partitions_in(PartitionState.OFFLINE, PartitionState.NEW)):
@@ -138,7 +139,14 @@ class PartitionStateMachine:
             ]
             if len(piece) == ITEMS_PER_PIECE:
                 yield from give_way()
-        return (yield from self.move(partitions, PartitionState.ONLINE, ElectionStrategy.OFFLINE))
+        tried = PartitionMoves()
+        for batch in _batches(partitions):
+            moves = yield from self._move(batch, PartitionState.ONLINE, ElectionStrategy.OFFLINE)
+            tried.elected |= moves.elected
+            tried.unclean += moves.unclean
+            if len(batch) == PARTITIONS_PER_BATCH:
+                yield from give_way()
+        return tried
 
     def move(
         self, partitions: Iterable[TopicPartition], target: PartitionState, strategy: ElectionStrategy | None = None
@@ -147,8 +155,7 @@ class PartitionStateMachine:
         ValueError without one, before anything is done to the first of them.
         """
         all_moves = PartitionMoves()
-        remaining = iter(partitions)
-        while batch := list(islice(remaining, PARTITIONS_PER_BATCH)):
+        for batch in _batches(partitions):
             moves = yield from self._move(batch, target, strategy)
             all_moves.elected |= moves.elected
             all_moves.unclean += moves.unclean
@@ -419,3 +426,9 @@ class PartitionStateMachine:
             )
             lines.append(StateChange(level, f"{change}{leads}", move))
         return lines
+
+
+def _batches(partitions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    remaining = iter(partitions)
+    while batch := list(islice(remaining, PARTITIONS_PER_BATCH)):
+        yield batch

@@ -103,6 +103,11 @@ def test_shares_what_did_not_change() -> None:
     assert after.names_by_id is before.names_by_id
     trains, flights = after.topics["trains"].partitions[0], after.topics["flights"].partitions[0]
     assert trains.replicas is flights.replicas
+    metadata.apply(told(state(7), state(8, leader=2), state(9, leader=2)))
+    flights_now = metadata.image.topics["flights"].partitions
+    assert flights_now[8] is flights_now[9]
+    assert flights_now[7] is trains
+    after = metadata.image
     metadata.apply(told(brokers=(1,)))
     assert metadata.image.topics is after.topics
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -127,6 +127,22 @@ def test_update_metadata_tells_of_all_brokers_and_of_offline_replicas(context: C
     (topic,) = message.topic_states  # b-0 never had a leader
     (state,) = topic.partition_states
     assert (state.leader, state.leader_epoch, state.zk_version, state.offline_replicas) == (1, 6, 9, [2, 4])
+
+
+def test_partitions_with_the_same_brokers_share_their_lists(context: ControllerContext) -> None:
+    second = TopicPartition("b", 1)
+    context.set_assignment(second, ReplicaAssignment((2, 1)))
+    context.set_leadership(second, LeaderAndIsr(2, 3, (2, 1), 4))
+    batch = batch_of(context)
+    batch.add_update_metadata([1], [A1, second])
+    (request,) = requests_of(batch.effects())
+    message: Any = request.message
+    first, other = (topic.partition_states[0] for topic in message.topic_states)
+    assert (first.replicas, first.isr, first.offline_replicas) == ([2, 1], [2, 1], [])
+    assert first.replicas is other.replicas is first.isr is other.isr
+    batch.add_update_metadata([1], [A1])
+    (later,) = requests_of(batch.effects())
+    assert cast("Any", later.message).topic_states[0].partition_states[0].isr is not first.isr
 
 
 def test_brokers_can_be_told_of_each_other_before_any_partition(context: ControllerContext) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -143,6 +144,22 @@ def test_a_request_is_repeated_until_it_is_answered(run: Run) -> None:
         fixture.made[0].answer()
         await fixture.until(lambda: fixture.answered == [7])
         assert len(fixture.made) == 1
+        await fixture.channels.close_all()
+
+    run(scenario())
+
+
+def test_nothing_holds_a_request_that_was_answered(run: Run) -> None:
+    async def scenario() -> None:
+        fixture = Fixture()
+        fixture.channels.open(broker())
+        message = UpdateMetadataRequest(controller_epoch=7)
+        held = sys.getrefcount(message)
+        fixture.channels.send(BrokerRequest(2, ApiKey.UPDATE_METADATA, 8, message))
+        await fixture.until(lambda: bool(fixture.made) and bool(fixture.made[0].waiting))
+        assert sys.getrefcount(message) > held
+        fixture.made[0].answer()
+        await fixture.until(lambda: fixture.answered == [7] and sys.getrefcount(message) == held)
         await fixture.channels.close_all()
 
     run(scenario())

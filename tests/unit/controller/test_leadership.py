@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -92,4 +93,16 @@ def test_equal_states_share_one_object_and_large_ones_are_not_kept() -> None:
     assert first is second
     assert LeaderAndIsr.decode(payload("2,1"), "/p", 4) == first.at_version(4)
     long = ",".join(map(str, range(100)))
-    assert LeaderAndIsr.decode(payload(long), "/p", 3) is not LeaderAndIsr.decode(payload(long), "/p", 3)
+    large = LeaderAndIsr.decode(payload(long), "/p", 3)
+    assert large is not LeaderAndIsr.decode(payload(long), "/p", 3)
+    assert large.at_version(5) == large.at_version(5)
+    assert large.at_version(5) is not large.at_version(5)
+
+
+def test_equal_states_that_were_written_share_one_object() -> None:
+    known = LeaderAndIsr(2, 9, (2, 1), 4, partition_epoch=3)
+    first, second = (known.elect(-1, (2, 1)).by_controller(6).at_version(4) for _ in range(2))
+    assert first == LeaderAndIsr(-1, 10, (2, 1), 6, partition_epoch=4)
+    assert first is second
+    extra = dataclasses.replace(known, extra={"n": 7})
+    assert extra.at_version(4) == dataclasses.replace(known, partition_epoch=4, extra={"n": 7})

@@ -55,7 +55,7 @@ def test_a_new_partition_without_a_live_replica_stays_new() -> None:
     for partition, replica in ((A0, 1), (A1, 2)):
         cluster.assign(partition, replica)
         cluster.context.set_partition_state(partition, NEW)
-    moves = cluster.shell.run(machine_of(cluster).try_online())
+    moves = cluster.shell.run(machine_of(cluster).move([A0, A1], ONLINE, ElectionStrategy.OFFLINE))
     assert list(moves.elected) == [A1]
     assert str(moves.failed[A0]) == "none of the replicas [1] is alive"
     assert cluster.context.partition_state(A0) is NEW
@@ -140,7 +140,7 @@ def test_an_endless_race_ends_and_is_reported() -> None:
     known = cluster.lead(cluster.assign(A0, 1, 2), 1, 1, 2)
     offline(cluster, A0)
     cluster.store.before_batch = lambda: cluster.store.put(A0, known)
-    moves = cluster.shell.run(machine_of(cluster).try_online())
+    moves = cluster.shell.run(machine_of(cluster).move([A0], ONLINE, ElectionStrategy.OFFLINE))
     assert f"before each of {ATTEMPTS_MAX} writes" in str(moves.failed[A0])
     assert cluster.store.batches == 2 * ATTEMPTS_MAX
     assert cluster.context.partition_state(A0) is OFFLINE
@@ -166,7 +166,8 @@ def test_unclean_election_is_allowed_by_the_topic_or_the_broker(
     offline(cluster, A0)
     if topic_config is not None:
         cluster.store.znodes["/config/topics/a"] = (topic_config, 0)
-    moves = cluster.shell.run(machine_of(cluster, unclean=broker_default).try_online())
+    machine = machine_of(cluster, unclean=broker_default)
+    moves = cluster.shell.run(machine.move([A0], ONLINE, ElectionStrategy.OFFLINE))
     if elected:
         assert moves.unclean == [A0]
         assert moves.elected[A0] == LeaderAndIsr(2, 7, (2,), EPOCH, LeaderRecoveryState.RECOVERING, 4)
@@ -256,7 +257,7 @@ def test_faults_of_one_partition_are_its_own() -> None:
     assert newer is not None
     cluster.store.put(A1, dataclasses.replace(newer, controller_epoch=EPOCH + 1))
     del cluster.store.znodes[partition_state_path(*B0)]
-    moves = cluster.shell.run(machine_of(cluster).try_online())
+    moves = cluster.shell.run(machine_of(cluster).move([A0, A1, B0], ONLINE, ElectionStrategy.OFFLINE))
     assert list(moves.elected) == [A0, B0]
     assert f"the controller of epoch {EPOCH + 1} has written" in str(moves.failed[A1])
     # Somebody has deleted the state of B0: it is made again, and then a leader is elected.
@@ -270,7 +271,7 @@ def test_an_error_of_the_store_is_reported_for_its_partition() -> None:
     cluster.lead(cluster.assign(A0, 1, 2), 1, 1, 2)
     offline(cluster, A0)
     fault = cluster.store.faults[partition_state_path(*A0)] = SessionExpiredError()
-    moves = cluster.shell.run(machine_of(cluster).try_online())
+    moves = cluster.shell.run(machine_of(cluster).move([A0], ONLINE, ElectionStrategy.OFFLINE))
     assert moves.failed == {A0: fault}
     assert cluster.shell.requests == []
 
@@ -303,6 +304,16 @@ def test_start_up_finds_the_states_and_elects_where_needed() -> None:
     assert cluster.context.partition_state(A1) is ONLINE
     assert cluster.context.partition_state(doomed) is OFFLINE
     assert set(cluster.shell.sent("LEADER_AND_ISR")[3]) == {A0, B0}
+
+
+def test_why_very_many_stay_offline_is_not_gathered() -> None:
+    cluster = Cluster(live=(2,))
+    cluster.lead(cluster.assign(A0, 1), 1, 1)
+    cluster.lead(cluster.assign(A1, 1, 2), 1, 1, 2)
+    moves = cluster.shell.run(machine_of(cluster).start_up())
+    assert (list(moves.elected), moves.failed) == ([A1], {})
+    assert any("none of the replicas [1] is alive" in line.message for line in cluster.shell.lines)
+    assert cluster.context.partition_state(A0) is OFFLINE
 
 
 def test_one_topic_can_be_tried_alone() -> None:
