@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_plan import Plan
-from barnabas.testing.cluster_plans import KEEPING, LATE, POWER
+from barnabas.testing.cluster_plans import FLUSHED, KEEPING, LATE, POWER
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from barnabas.testing.user_plans import CREDENTIALS
@@ -86,6 +86,14 @@ def test_a_cluster_keeps_its_promises_whatever_breaks(kept_runs: KeptRuns, seed:
 @pytest.mark.parametrize("seed", SEEDS[::15])
 def test_what_a_controller_has_said_does_no_harm_when_it_comes_again_late(seed: int) -> None:
     assert simulate(seed, LATE).findings == ()
+
+
+@pytest.mark.parametrize("plan", [POWER, FLUSHED], ids=lambda plan: plan.name)
+def test_a_cluster_keeps_its_promises_with_writes_off_the_loop(plan: Plan) -> None:
+    """As in seeds 7 to 12 of many plans."""
+    report = simulate(4, dataclasses.replace(plan, writes=("offload",)))
+    assert report.findings == ()
+    assert report.acknowledged > 100
 
 
 def test_the_runs_have_met_everything_that_is_to_be_survived(kept_runs: KeptRuns) -> None:

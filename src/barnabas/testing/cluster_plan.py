@@ -35,9 +35,10 @@ log.segment.bytes=16384
 controlled.shutdown.enable=true
 auto.leader.rebalance.enable=false
 barnabas.log.dir.patience.ms=0
-barnabas.log.dir.writes=loop
 """
 """What the configs of all simulated brokers have."""
+BOTH_WRITES: Final = ("loop", "offload")
+"""For plans that are out to break what a log has: files are changed on the loop, or by a directory's queue (0025)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +66,14 @@ class Plan:
     """What the brokers' configs have besides the usual."""
     protocols: Sequence[str] = ()
     """Values of inter.broker.protocol.version, of which each seed takes one."""
+    writes: Sequence[str] = ("loop",)
+    """Values of barnabas.log.dir.writes, of which six seeds take one, and the next six another: so much as six meet
+    together is looked at."""
     clock_step_seconds: Range = (-10.0, 10.0)
+
+    def properties_of(self, seed: int) -> str:
+        """What a run's brokers have in their configs, as in a file of properties."""
+        more = {"barnabas.log.dir.writes": self.writes[(seed - 1) // 6 % len(self.writes)], **self.properties}
+        if self.protocols:
+            more["inter.broker.protocol.version"] = self.protocols[seed % len(self.protocols)]
+        return USUAL_PROPERTIES + "".join(f"{name}={value}\n" for name, value in more.items())

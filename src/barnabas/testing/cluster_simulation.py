@@ -38,7 +38,7 @@ from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.cluster_many import LargeRequests
 from barnabas.testing.cluster_observer import COUNTING_SECONDS, Observer
 from barnabas.testing.cluster_operator import Operator
-from barnabas.testing.cluster_plan import BROKER_PORT, COORDINATOR_PORT, DIRECTORIES, USUAL_PROPERTIES, Plan
+from barnabas.testing.cluster_plan import BROKER_PORT, COORDINATOR_PORT, DIRECTORIES, Plan
 from barnabas.testing.cluster_plans import POWER
 from barnabas.testing.cluster_throttles import Throttles
 from barnabas.testing.compacted_topic import CompactedTopic
@@ -137,11 +137,7 @@ class ClusterSimulation:
         self._next_group = NextGroupUsers(self.users, self._running, self.observer.leader)
         self._markers = MarkerWatch(self._transactions.ledger, self._running)
         self._handler = handler
-        of_seed = (
-            {"inter.broker.protocol.version": plan.protocols[seed % len(plan.protocols)]} if plan.protocols else {}
-        )
-        more = "".join(f"{name}={value}\n" for name, value in {**plan.properties, **of_seed}.items())
-        self._properties = f"{USUAL_PROPERTIES}{more}"
+        self._properties = plan.properties_of(seed)
         self._static = read_server_config(f"broker.id=0\n{self._properties}", "server.properties").values
         self._effects = Effects()
         self._flushed = FlushedTopics(self.users, self._brokers, DIRECTORIES)
