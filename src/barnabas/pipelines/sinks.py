@@ -40,6 +40,7 @@ from barnabas.pipelines.sink import SinkWriter, Written
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.spark_schema import quoted_name
 from barnabas.pipelines.state_directory import StateDirectory
+from barnabas.pipelines.store_endpoints import refuse_silent_stores
 from barnabas.pipelines.topic_outboxes import QueryOutbox
 from barnabas.pipelines.topic_sink import OutboxWriter, TopicWriter
 
@@ -205,8 +206,10 @@ def check_tables(pipeline: Pipeline, state: StateDirectory, state_id: str | None
 def held_tables(pipeline: Pipeline, state: StateDirectory, state_id: str) -> Iterator[None]:
     """Takes the pipeline's tables for as long as the block lasts: they are there, and no other run writes them.
 
-    Raises PipelineError as `check_tables` does, when a table cannot be used, and when another run writes it.
+    Raises PipelineError as `check_tables` does, when a table cannot be used, and when another run writes it, and
+    PipelineUnreachableError where nobody is at the address of its store.
     """
+    refuse_silent_stores(pipeline)
     with contextlib.ExitStack() as held:
         for sink in pipeline.sinks:
             held.enter_context(writer_of(pipeline, sink).prepare(state, state_id))
