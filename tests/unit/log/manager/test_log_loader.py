@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from barnabas.log.manager import start_up
 from barnabas.log.manager.log_loader import LoadProgress, load_log
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.record_batch import RecordBatch
+from tests.support.waiting import wait_until
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
 
 WithBroker = Callable[..., Any]
@@ -175,6 +178,47 @@ def test_after_a_crash_two_logs_of_a_directory_are_recovered_side_by_side(
     monkeypatch.setattr(start_up, "load_log", load)
     with_broker(check)
     assert max(under_way) == at_once
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_where_one_of_two_recoveries_side_by_side_fails_the_directory_is_offline_and_the_others_are_there(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int
+) -> None:
+    """The other one ends first, whole; none is begun any more; and the next start finds everything."""
+    logs = [FLIGHTS._replace(partition=number) for number in range(8)]
+    failed, begun = threading.Event(), list[str]()
+
+    def load(files: Any, request: Any, *others: Any) -> Any:
+        if not request.directory.startswith(str(tmp_path / "logs-0")):
+            return load_log(files, request, *others)
+        begun.append(request.directory)
+        if len(begun) == 1:
+            wait_until(lambda: len(begun) == 2, "another is recovered beside it", 10.0)
+            failed.set()
+            raise OSError(code, os.strerror(code), request.directory)
+        assert failed.wait(10.0)
+        return load_log(files, request, *others)
+
+    async def write_all(broker: LogBroker) -> None:
+        for partition in logs:
+            broker.log(partition).append_as_leader(records(b"value"), 0)
+            await broker.written(broker.log(partition))
+
+    async def check(broker: LogBroker) -> dict[str, int]:
+        for log in broker.manager.logs.values():
+            assert log.log_end_offset == 1
+            assert not log.log_directory.is_offline
+        found = [log.directory for log in broker.manager.logs.values()]
+        return {str(path.name): sum(each.startswith(str(path)) for each in found) for path in tmp_path.glob("logs-*")}
+
+    with_broker(write_all, is_clean=False, directories=2)
+    monkeypatch.setattr(start_up, "load_log", load)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    assert with_broker(check, is_clean=False, directories=2) == {"logs-0": 0, "logs-1": 4}
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(begun) == 2
+    monkeypatch.undo()
+    assert with_broker(check, directories=2) == {"logs-0": 4, "logs-1": 4}
 
 
 def test_what_is_below_the_recovery_point_is_not_read_again(with_broker: WithBroker, directory: Path) -> None:
