@@ -199,7 +199,7 @@ def test_what_is_new_makes_the_same_table_as_all_records_together(
             changes(topics, step)
             version = parts.newer(source, version, looks.look(source.topic))
             parts.read(source, version)
-            if step in {3, 7, 8, 9, 10, 13}:
+            if step in {7, 10, 13}:
                 assert rows_of(parts.frame(source, version)) == rows_of(table_frame(session, source, kafka)), step
             parts.keep_only({source.name: [version]})
             shapes.append((version.base.rows, len(version.deltas)))
