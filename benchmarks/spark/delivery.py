@@ -26,7 +26,8 @@ from typing import Any
 from barnabas.pipelines.definition import Delivery, Pipeline, TopicSink
 from barnabas.pipelines.outbox import Outbox
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from barnabas.pipelines.staged_batches import StagedBatch
 from benchmarks.brokers.servers import BARNABAS, Cluster, cluster
 from benchmarks.spark.work import REPLICAS, Warnings, WrongResultError, bootstrap_servers

@@ -25,7 +25,8 @@ from typing import Any, Final
 
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from benchmarks.brokers.servers import Cluster
 from benchmarks.spark.rows import Costs, create, fill, one_broker
 from benchmarks.spark.work import WrongResultError, bootstrap_servers

@@ -29,7 +29,8 @@ from barnabas.pipelines.jar_sets import resolve_jars
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from benchmarks.brokers.servers import Cluster
 from benchmarks.ratios import Row, table
 from benchmarks.spark.rows import Costs, create, fill, one_broker

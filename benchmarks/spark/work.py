@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 from barnabas.pipelines.definition import ParquetSink, Pipeline
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from barnabas.pipelines.sources import KafkaOptions
 from benchmarks.brokers.servers import Cluster
 from demo import traffic

@@ -14,7 +14,8 @@ from barnabas.pipelines.connector import jars_of
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from barnabas.pipelines.session import SparkOptions, spark_session
 from barnabas.pipelines.sinks import settings_of
 from barnabas.pipelines.sources import KafkaOptions

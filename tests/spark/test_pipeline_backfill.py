@@ -24,7 +24,8 @@ from barnabas.pipelines.iceberg_sink import IcebergTable
 from barnabas.pipelines.machine_check import check_directories
 from barnabas.pipelines.offset_ranges import OffsetRange, parse_bound, read_range
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from barnabas.pipelines.sinks import settings_of
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import spark_path

@@ -20,7 +20,8 @@ from barnabas.pipelines import table_versions
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.parquet_sink import ParquetWriter
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from barnabas.pipelines.sources import KafkaOptions
 from barnabas.pipelines.table_parts import TableParts
 from barnabas.pipelines.table_versions import TableVersion, VersionFiles

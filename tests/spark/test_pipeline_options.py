@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from barnabas.pipelines.definition import PipelineError
 from barnabas.pipelines.progress import Progress, RunSummary, ShownRows
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline_in
 from barnabas.pipelines.topic_options import SINK_OPTIONS, SOURCE_OPTIONS
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.batch_formats import batch_at

@@ -23,7 +23,8 @@ from barnabas.pipelines.definition import Framing, PipelineUnreachableError
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.protobuf_decoding import framed_content, value_reader
 from barnabas.pipelines.reading import read_pipeline
-from barnabas.pipelines.runner import RunOptions, run_pipeline
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline
 from barnabas.pipelines.schema_learning import MISSES_MAX
 from tests.support.identity_provider import (
     AUDIENCE,

@@ -520,7 +520,8 @@ def _run(
 
     from barnabas.cli.pipeline_backfill import range_of_run
     from barnabas.cli.pipeline_progress import open_progress
-    from barnabas.pipelines.runner import RunOptions, run_pipeline
+    from barnabas.pipelines.run_options import RunOptions
+    from barnabas.pipelines.runner import run_pipeline
 
     offsets = range_of_run(pipeline, bootstrap, *bounds) if any(bounds) else None
     options = RunOptions(bootstrap, once, jars_directory, notes_classes=stores, offsets=offsets, cluster=place)

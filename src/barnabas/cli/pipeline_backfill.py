@@ -92,7 +92,8 @@ def run_backfill(plan: BackfillPlan, *, restarts: bool, discards: bool) -> bool:
 def _was_stopped(plan: BackfillPlan, bootstrap: str, offsets: OffsetRange, backfill: Backfill) -> bool:
     from barnabas.cli.pipeline_metrics import serving_metrics
     from barnabas.cli.pipeline_progress import open_progress
-    from barnabas.pipelines.runner import RunOptions, run_pipeline
+    from barnabas.pipelines.run_options import RunOptions
+    from barnabas.pipelines.runner import run_pipeline
 
     options = RunOptions(
         bootstrap,

@@ -17,7 +17,8 @@ from barnabas.pipelines import directory_exchange, state_directory
 from barnabas.pipelines.backfill import Backfill, Phase
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError
 from barnabas.pipelines.offset_ranges import OffsetRange
-from barnabas.pipelines.runner import RunOptions, run_pipeline
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline
 from barnabas.pipelines.state_definition import definition_of
 from barnabas.pipelines.state_directory import StateDirectory
 from tests.unit.pipelines.made_pipelines import by_day, made_pipeline, timed

@@ -12,7 +12,8 @@ import pytest
 from barnabas.pipelines import runner
 from barnabas.pipelines.definition import PipelineError, RunStopped
 from barnabas.pipelines.progress import Progress, RunSummary
-from barnabas.pipelines.runner import RunOptions, run_pipeline
+from barnabas.pipelines.run_options import RunOptions
+from barnabas.pipelines.runner import run_pipeline
 from barnabas.pipelines.status import PipelineState, read_status
 from tests.unit.pipelines.made_pipelines import IDENTITY, made_pipeline
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipelines import runner
+from barnabas.pipelines import pipeline_run
 from barnabas.pipelines.schema_learning import SchemaLearner
 from tests.unit.pipelines.made_pipelines import made_pipeline
 from tests.unit.pipelines.test_runner import FakeQuery, FakeSpark, Told, committed, no_spark, run
@@ -19,7 +19,7 @@ def test_a_schema_that_was_not_known_is_learned_and_its_batch_begun_again(
     tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views: list[str] = []
-    monkeypatch.setattr(runner, "create_views", lambda *_: views.append("made"))
+    monkeypatch.setattr(pipeline_run, "create_views", lambda *_: views.append("made"))
     monkeypatch.setattr(
         SchemaLearner, "has_learned", lambda _, _view, failure, _error: "barnabas-unknown-schema:flights:7" in failure
     )

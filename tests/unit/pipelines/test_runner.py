@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.pipelines import runner, running_query
+from barnabas.pipelines import pipeline_run, runner, running_query
 from barnabas.pipelines.definition import (
     OnError,
     Pipeline,
@@ -27,7 +27,7 @@ from barnabas.pipelines.parquet_table import MARKER
 from barnabas.pipelines.plan import OutputMode
 from barnabas.pipelines.progress import Progress, RunSummary
 from barnabas.pipelines.run_notes import NOTES_MAX
-from barnabas.pipelines.runner import PipelineRun, RunOptions, run_pipeline_in
+from barnabas.pipelines.run_options import RunOptions
 from barnabas.pipelines.state_directory import StateDirectory
 from barnabas.pipelines.status import read_status
 from barnabas.pipelines.topic_tables import TableFailedError, TablesMoved
@@ -154,37 +154,32 @@ def committed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def fake(*_: object) -> Iterator[Any]:
         yield SimpleNamespace(finished=given.append)
 
-    monkeypatch.setattr(runner, "committing", fake)
+    monkeypatch.setattr(pipeline_run, "committing", fake)
     return given
 
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "read_identity", lambda *_: IDENTITY)
+    for module in (runner, pipeline_run):
+        monkeypatch.setattr(module, "read_identity", lambda *_: IDENTITY)
     monkeypatch.setattr(runner, "opened_outboxes", lambda *_: contextlib.nullcontext({}))
     monkeypatch.setattr(runner, "opened_tables", lambda *_, refreshes: contextlib.nullcontext(NoTables()))
-    monkeypatch.setattr(runner, "counted", lambda frame: frame)
-    monkeypatch.setattr(runner, "create_views", lambda *_: None)
+    monkeypatch.setattr(pipeline_run, "counted", lambda frame: frame)
+    monkeypatch.setattr(pipeline_run, "create_views", lambda *_: None)
     monkeypatch.setattr(
-        runner, "check_views", lambda pipeline, _: {each.from_view: OutputMode.UPDATE for each in pipeline.queries}
+        pipeline_run, "check_views", lambda made, _: {each.from_view: OutputMode.UPDATE for each in made.queries}
     )
-    monkeypatch.setattr(runner, "_RESTART_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(runner, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(pipeline_run, "_RESTART_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline_run, "_POLL_SECONDS", 0.01)
 
 
 def run(
-    pipeline: Pipeline,
-    spark: FakeSpark,
-    told: Told,
-    *,
-    once: bool = True,
-    stop: threading.Event | None = None,
-    tables: Any = None,
+    pipeline: Pipeline, spark: FakeSpark, told: Told, *, once: bool = True, stop: Any = None, tables: Any = None
 ) -> RunSummary:
     state = StateDirectory(pipeline.state_directory)
     state.directory.mkdir(exist_ok=True)
     options, stop, tables = RunOptions("host:1", once), stop or threading.Event(), tables or NoTables()
-    made = PipelineRun(pipeline, options, told, stop, state, spark, {}, tables)
+    made = pipeline_run.PipelineRun(pipeline, options, told, stop, state, spark, {}, tables)
     made.prepare()
     made.work(0.0)
     return made.summary(0.0)
@@ -270,7 +265,7 @@ def test_lost_records_are_counted_in_the_report(
             query.finish_batch(number, 10 * number)
         query.end()
 
-    monkeypatch.setattr(runner, "lost_records", lost)
+    monkeypatch.setattr(pipeline_run, "lost_records", lost)
     told = Told()
     summary = run(made_pipeline(tmp_path), FakeSpark(script), told)
     assert [batch.records_lost for batch in told.batches] == [0, 4, 0, 3]
@@ -291,7 +286,7 @@ def test_records_that_are_gone_are_told_at_once_and_not_tried_again(
         raise pipeline.error("the topic has lost 5 records", 3)
 
     def fail(_spark: FakeSpark, query: FakeQuery) -> None:
-        monkeypatch.setattr(runner, "refuse_lost_records", refuse)
+        monkeypatch.setattr(pipeline_run, "refuse_lost_records", refuse)
         query.end("org.apache.spark.SparkException: [KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]")
 
     spark = FakeSpark(fail)
@@ -350,7 +345,7 @@ def test_a_topic_that_is_made_again_is_not_read_from_offsets_of_the_one_before(
         begun.touch()
         query.finish_batch(0, 10)
         again = dataclasses.replace(IDENTITY, topic_ids={"flights": "f2"})
-        monkeypatch.setattr(runner, "read_identity", lambda *_: again)
+        monkeypatch.setattr(pipeline_run, "read_identity", lambda *_: again)
         query.end("org.apache.kafka.common.errors.UnknownTopicOrPartitionException: gone")
 
     spark = FakeSpark(fail)
@@ -366,7 +361,7 @@ def test_brokers_that_are_away_when_a_query_starts_again_are_sparks_to_find(
         raise PipelineUnreachableError("nobody answers")
 
     def fail(_spark: FakeSpark, query: FakeQuery) -> None:
-        monkeypatch.setattr(runner, "read_identity", away)
+        monkeypatch.setattr(pipeline_run, "read_identity", away)
         query.end("org.apache.kafka.common.errors.TimeoutException: no answer")
 
     def go_on(_spark: FakeSpark, query: FakeQuery) -> None:
@@ -391,7 +386,7 @@ def test_time_in_which_a_query_had_nothing_to_do_is_no_failure(
     tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
 ) -> None:
     now = [1_000.0]
-    for module in (runner, running_query):
+    for module in (pipeline_run, running_query):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def fail_after_two_minutes(_spark: FakeSpark, query: FakeQuery) -> None:
@@ -484,7 +479,7 @@ def test_stop_lets_a_batch_end_and_no_other_begin(tmp_path: Path, committed: lis
 def test_a_batch_that_does_not_end_is_left_when_its_time_is_over(
     tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "STOP_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(pipeline_run, "STOP_SECONDS_MAX", 0.0)
     stop = threading.Event()
 
     def refuse() -> None:
@@ -552,8 +547,8 @@ def test_stop_while_a_table_is_read_on_ends_the_run(tmp_path: Path, committed: l
 def test_a_query_that_ended_without_a_word_is_found_out(
     tmp_path: Path, committed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_LOOK_EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(runner, "_LAST_EVENTS_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(pipeline_run, "_LOOK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline_run, "_LAST_EVENTS_SECONDS_MAX", 0.05)
 
     def vanish(_spark: FakeSpark, query: FakeQuery) -> None:
         query.isActive = False
@@ -579,7 +574,7 @@ def test_a_run_in_a_session_that_is_there_leaves_its_state(tmp_path: Path, commi
         query.end()
 
     told, pipeline = ToldToTheEnd(), made_pipeline(tmp_path)
-    summary = run_pipeline_in(FakeSpark(script), pipeline, RunOptions("host:1", once=True), told)
+    summary = runner.run_pipeline_in(FakeSpark(script), pipeline, RunOptions("host:1", once=True), told)
     assert told.summaries == [summary]
     assert (summary.batches, summary.was_stopped) == (1, False)
     assert read_status(pipeline).queries[0].totals.rows_in == 10
@@ -590,11 +585,13 @@ def test_a_run_in_a_session_that_is_there_leaves_its_state(tmp_path: Path, commi
     begun.touch()
     fewer = made_pipeline(tmp_path, sinks=pipeline.sinks[1:])
     with pytest.raises(PipelineError, match="sink topic delays was removed"):
-        run_pipeline_in(FakeSpark(), fewer, RunOptions("host:1", once=True), told)
+        runner.run_pipeline_in(FakeSpark(), fewer, RunOptions("host:1", once=True), told)
 
 
 def test_a_run_in_a_session_that_is_stopped_at_once_starts_nothing(tmp_path: Path, committed: list[Any]) -> None:
     stop, spark = threading.Event(), FakeSpark()
     stop.set()
-    summary = run_pipeline_in(spark, made_pipeline(tmp_path), RunOptions("host:1", once=True), ToldToTheEnd(), stop)
+    summary = runner.run_pipeline_in(
+        spark, made_pipeline(tmp_path), RunOptions("host:1", once=True), ToldToTheEnd(), stop
+    )
     assert (summary.was_stopped, summary.batches, spark.started) == (True, 0, [])
