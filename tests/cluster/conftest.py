@@ -12,15 +12,16 @@ from tests.support.longest_first import longest_first
 
 # Of `make test-cluster`, with --no-loadscope-reorder.
 LONGEST = (
+    "test_kafka_cluster_processes",
+    "test_large_requests",
     "test_controller_kill",
     "test_broker_failures",
-    "test_log_directory_failures",
-    "test_coordinator_kill",
     "test_tiered_storage",
-    "test_kafka_cluster_processes",
     "test_documented_servers",
+    "test_fuzz",
+    "test_hostile_connections",
     "test_documented_output",
-    "test_large_requests",
+    "test_log_directory_failures",
 )
 # Each test of these starts what it needs, so that any process may take any of them.
 INDEPENDENT = frozenset(
