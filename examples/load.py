@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -120,7 +121,8 @@ def load(bootstrap_servers: str, days: int = DAYS) -> dict[str, int]:
 def main() -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(description="Fills the topics that the examples read.")
-    parser.add_argument("--bootstrap-server", default="127.0.0.1:9092")
+    servers = os.environ.get("BARNABAS_BOOTSTRAP_SERVERS") or "127.0.0.1:9092"
+    parser.add_argument("--bootstrap-server", default=servers)
     parser.add_argument("--days", type=int, default=DAYS, choices=range(1, 366), metavar="1..365")
     arguments = parser.parse_args()
     try:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.command_suite import barnabas, fresh, new_topic
-from tests.support.documented import ROOT, Folder
+from tests.support.documented import ROOT, Folder, blocks_of
 
 OVERRIDES = {
     "zookeeper.session.timeout.ms": 18_000,
@@ -62,6 +62,30 @@ def test_the_readmes_example_in_python_says_where_its_record_is(cluster: BrokerC
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
         assert done.stdout == f"{topic}, partition 0, offset 0\n"
         assert done.stderr == ""
+
+
+@pytest.mark.night("five seconds of processor time for the flights, and has found nothing")
+def test_the_topics_of_the_examples_are_filled_and_changed_as_their_pages_say(
+    cluster: BrokerCluster, tmp_path: Path
+) -> None:
+    """What Spark makes of them is tested in tests/spark."""
+    (load,) = [block for block in blocks_of("examples/README.md") if "examples.load" in block]
+    (change,) = [block for block in blocks_of("examples/change-stream.md") if "diverted" in block]
+    folder = Folder(tmp_path, cluster.bootstrap_servers)
+    day = load.replace("--days 14", "--days 1").replace("python ", f"{sys.executable} ")
+    filled, _ = folder.run(day, PYTHONPATH=ROOT)
+    counts = {
+        topic: int(count.replace(",", ""))
+        for topic, count in re.findall(r"^(.*): ([\d,]+) records$", filled, re.MULTILINE)
+    }
+    assert counts.keys() == {"airlines", "weather", "flights", "flight-changes", "departures"}
+    assert counts["flights"] == counts["departures"] > 800
+    folder.run(change)
+    consumed, _ = folder.run("barnabas consume flight-changes --from earliest --until-end --format json")
+    newest = {record["key"]: record["value"] for record in map(json.loads, consumed.splitlines())}
+    assert json.loads(newest["UA1545 EWR 2013-01-01"])["status"] == "diverted"
+    assert newest["UA1714 LGA 2013-01-01"] is None
+    assert len(consumed.splitlines()) == counts["flight-changes"] + 2
 
 
 # JSON by its names.

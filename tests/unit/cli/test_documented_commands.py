@@ -15,7 +15,7 @@ from barnabas.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-_FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 _SPAN = re.compile(r"`barnabas ([^`]*)`")
 _SHELLS = {"", "console", "sh", "bash"}
 _PROGRAMS = {"barnabas", ".venv/bin/barnabas"}
