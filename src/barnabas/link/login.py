@@ -56,7 +56,8 @@ class LinkLogin:
         Raises AuthenticationFailedError, which says what the broker said, and whatever requests raise.
         """
         mechanism, peer = self.login.mechanism, connection.peer
-        exchange = await self._exchange()
+        token = "" if self.tokens is None else await self.tokens.token()
+        exchange = self._exchange(token)
         handshake = messages.SaslHandshakeRequest(mechanism=mechanism)
         response = await connection.request(handshake, _HANDSHAKE_VERSION, timeout_ms)
         if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
@@ -73,6 +74,8 @@ class LinkLogin:
             request = messages.SaslAuthenticateRequest(auth_bytes=message)
             response = await connection.request(request, version, timeout_ms)
             if response.error_code:
+                if self.tokens is not None:
+                    self.tokens.refused(token)
                 code = ErrorCode.for_code(response.error_code)
                 said = response.error_message or code.message
                 raise AuthenticationFailedError(f"{peer} refuses the login: {said} ({code.name})")
@@ -83,9 +86,9 @@ class LinkLogin:
                 raise AuthenticationFailedError(f"the login at {peer} by {mechanism} has failed: {error}") from None
         return lifetime_ms
 
-    async def _exchange(self) -> ClientExchange:
+    def _exchange(self, token: str) -> ClientExchange:
         if not isinstance(self.login, OAuthBearerLogin):
             return self.login.exchange(self.entropy)
         if self.tokens is None:
             raise RuntimeError("a login by OAUTHBEARER without a source of tokens")
-        return OAuthBearerClient(await self.tokens.token(), self.login.extensions)
+        return OAuthBearerClient(token, self.login.extensions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 from typing import Any, Final
 
 from barnabas.kernel.host import Host
@@ -28,6 +29,8 @@ _FINAL: Final = frozenset((400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411
 """Answers after which Kafka asks no more."""
 _PATIENCE_SECONDS: Final = 1.0
 """For a new token, while the one before still holds."""
+_BETWEEN_REFUSALS_SECONDS: Final = 10.0
+"""So often at most a token that brokers refuse is followed by another one."""
 
 
 class _RefusedError(Exception):
@@ -47,6 +50,7 @@ class TokenSource:
         self._fetching: asyncio.Task[str] | None = None
         self._patient_until = 0.0
         """By the loop's time."""
+        self._refused_at = -math.inf
 
     async def token(self) -> str:
         """A token that holds now. Raises AuthenticationFailedError where there is none for these credentials, and
@@ -71,6 +75,15 @@ class TokenSource:
             if self._token and self._host.clock.time_ms() < self._expiry_ms:
                 return self._token
             raise
+
+    def refused(self, token: str) -> None:
+        """A broker has not taken that token. Its key may have been withdrawn, so the next who asks gets another one, if
+        one is to be had: Kafka's clients use it until most of its life is over.
+        """
+        now = self._host.loop.time()
+        if token == self._token and now - self._refused_at >= _BETWEEN_REFUSALS_SECONDS:
+            self._refused_at = now
+            self._refresh_at_ms = 0
 
     def _fetched(self, fetching: asyncio.Task[str]) -> None:
         self._fetching = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,20 @@ from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import real_host
 from barnabas.kernel.timers import Timers
 from barnabas.link.errors import AuthenticationFailedError, ConnectionLostError
+from barnabas.link.login import LinkLogin
 from barnabas.link.token_source import TokenSource
 from barnabas.sasl.errors import LoginConfigError
 from barnabas.sasl.jaas import LoginModule
 from barnabas.sasl.mechanisms import login_of_client
 from barnabas.sasl.oauthbearer_login import LOGIN_HANDLERS, OAuthBearerLogin
+from barnabas.sasl.oauthbearer_messages import CONFIRMATION, ClientFirst
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from tests.support.certificates import (
     Certified,
     broker_certificate,
@@ -230,6 +239,58 @@ def test_nobody_waits_long_for_another_token_while_one_holds() -> None:
 
     with identity_provider() as provider:
         with_source(client_properties(provider), test)
+
+
+class Refuses:
+    """A broker that knows no key of the token: by its answer, or by a challenge first, as Kafka's."""
+
+    peer = "broker:9093"
+    api_versions: Mapping[int, tuple[int, int]] = {}
+
+    def __init__(self, challenge: bytes) -> None:
+        self.tokens: list[str] = []
+        self._challenge = challenge
+
+    async def request(self, message: Any, _version: int, _timeout_ms: float) -> Any:
+        if isinstance(message, SaslHandshakeRequest):
+            return SaslHandshakeResponse()
+        assert isinstance(message, SaslAuthenticateRequest)
+        if message.auth_bytes != CONFIRMATION:
+            self.tokens.append(ClientFirst.decode(bytes(message.auth_bytes)).token)
+            if self._challenge:
+                return SaslAuthenticateResponse(auth_bytes=self._challenge)
+        return SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="invalid_token")
+
+
+@pytest.mark.parametrize("challenge", [b"", b'{"status":"invalid_token"}'])
+def test_a_token_that_a_broker_refuses_is_followed_by_another_one_but_not_again_and_again(challenge: bytes) -> None:
+    """The key that signed it may have been withdrawn: it would be kept for most of its life."""
+
+    async def main() -> None:
+        async with real_host("client", asyncio.get_running_loop()) as host:
+            timers = Timers(host.loop)
+            link_login = LinkLogin.of(login(client_properties(provider)), host, timers)
+            broker: Any = Refuses(challenge)
+            for _ in range(4):
+                provider.lifetime_seconds += 1  # so that each token is another
+                with pytest.raises(AuthenticationFailedError, match="invalid_token"):
+                    await link_login.log_in(broker, 1_000)
+            first, *others = broker.tokens
+            assert first not in others
+            assert len(set(others)) == 1
+            assert provider.asked == ["/token"] * 2
+            source = link_login.tokens
+            assert source is not None
+            source._refused_at -= 10.0
+            provider.status = 500  # while none is to be had, it is tried with the one that there is
+            for _ in range(2):
+                with pytest.raises(AuthenticationFailedError, match="invalid_token"):
+                    await link_login.log_in(broker, 1_000)
+            assert set(broker.tokens[-2:]) == set(others)
+            timers.close()
+
+    with identity_provider() as provider:
+        asyncio.run(main())
 
 
 def test_who_gives_up_waiting_takes_no_token_from_others() -> None:
