@@ -365,7 +365,9 @@ class Fetcher(Connected):
             start, high_watermark, end = log.log_start_offset, log.high_watermark, log.log_end_offset
             leader_epoch = partition.leader_epoch
             last_epoch = leader_epoch if log.latest_epoch is None else log.latest_epoch
-        offsets = (end, end, end, high_watermark) if self.is_follower else (start, high_watermark, end, end)
+        offsets: tuple[int, ...] = (
+            (end, end, end, high_watermark) if self.is_follower else (start, high_watermark, end, end)
+        )
         if topic_partition in self.world.aborted and not self.is_follower:
             offsets = (start, start, start, high_watermark)
         if limit_bytes is not None:

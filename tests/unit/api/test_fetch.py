@@ -161,7 +161,9 @@ def test_shows_clients_what_is_replicated_and_followers_everything(run: Run, tmp
             )
             assert times.snapshot().count == count
         # By the API only, as Kafka counts them: a sum over all requests must not have each twice.
-        errors = {name.tags: found for name, found in broker.calls.metrics if name.name == "ErrorsPerSec"}
+        errors: dict[Any, Any] = {
+            name.tags: found for name, found in broker.calls.metrics if name.name == "ErrorsPerSec"
+        }
         counts = {
             dict(tags)["error"]: found.count for tags, found in errors.items() if dict(tags)["request"] == "Fetch"
         }

@@ -240,7 +240,7 @@ def test_what_stays_in_the_way_of_one_partition_is_told_beside_the_offsets_of_ot
         client.ask = ask  # type: ignore[assignment, method-assign]
         lookup = OffsetLookup(client, METADATA_LANE)
         assert (await lookup.offsets_in_time({partition: -1})).found[partition].offset == 5
-        client.metadata.request_update = lambda *_: None  # type: ignore[assignment, method-assign]
+        client.metadata.request_update = lambda *_: None  # type: ignore[method-assign]
         codes[:] = [ErrorCode.LEADER_NOT_AVAILABLE]
         began = host.loop.time()
         answers = await lookup.offsets_in_time({partition: -1}, 2_000)

@@ -14,7 +14,7 @@ NAME = "barnabas.log.dir.writes"
 
 
 def writes_of(plan: Plan, seed: int) -> str:
-    return read_server_config(f"broker.id=0\n{plan.properties_of(seed)}", "server.properties").values[NAME]
+    return str(read_server_config(f"broker.id=0\n{plan.properties_of(seed)}", "server.properties").values[NAME])
 
 
 @pytest.mark.parametrize("name", ["power", "late", "flushed", "transactions"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from barnabas.kernel.host import Host
@@ -56,7 +58,7 @@ def test_what_is_written_is_there_while_what_came_before_is_synced(seed: int) ->
             acknowledged: list[int] = []
             for number in (2, 3):
                 log.append_as_leader(records(b"%d" % number), 0)
-                write_queue.when_written(log, lambda _, number=number: acknowledged.append(number))
+                write_queue.when_written(log, functools.partial(lambda number, _: acknowledged.append(number), number))
                 await broker.timers.sleep(100)
                 assert (log.log_end_offset, acknowledged) == (number, [])
             await broker.written(log)
