@@ -40,10 +40,11 @@ STARTING = (
     "test_pipeline_exactly_once",
     "test_pipeline_senders",
 )
-# Files that share a Spark, in groups: one process has a whole group, and starts Spark for it once. What uses formats of
-# tables is two, since in one it would end when the other processes have long had nothing to do.
-SHARING = {
-    "tables": (
+# Files that share a Spark, in groups, the longest first: one process has a whole group, and starts Spark for it once.
+# What uses formats of tables is two, since in one it would end when the others have long had nothing to do.
+SHARING = (
+    (
+        "tables",
         (
             "test_pipeline_tables",
             "test_pipeline_formats",
@@ -52,14 +53,10 @@ SHARING = {
             "test_pipeline_databases",
             "test_pipeline_options",
         ),
-        (
-            "test_pipeline_compaction",
-            "test_pipeline_fresh_tables",
-            "test_pipeline_backfill",
-            "test_pipeline_letters",
-        ),
     ),
-    "plain": (
+    ("tester", ("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds")),
+    (
+        "plain",
         (
             "test_spark_guide_audit",
             "test_spark_guide_batch",
@@ -72,10 +69,18 @@ SHARING = {
             "test_stored_segments",
         ),
     ),
-    "tester": (("test_pipeline_cases", "test_pipeline_python", "test_pipeline_state_kinds"),),
-}
-KINDS = {file: kind for kind, groups in SHARING.items() for group in groups for file in group}
-GROUPS = {file: group[0] for groups in SHARING.values() for group in groups for file in group}
+    (
+        "tables",
+        (
+            "test_pipeline_compaction",
+            "test_pipeline_fresh_tables",
+            "test_pipeline_backfill",
+            "test_pipeline_letters",
+        ),
+    ),
+)
+KINDS = {file: kind for kind, files in SHARING for file in files}
+GROUPS = {file: files[0] for _, files in SHARING for file in files}
 SHARED = pytest.StashKey[contextlib.ExitStack]()
 SPARKS = pytest.StashKey[dict[str, Any]]()
 
