@@ -29,7 +29,6 @@ LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
 REAL_ZOOKEEPER = by_night("up to a minute for each test, and no commit says that it has found anything", "zookeeper")
 OTHER_ROLE = "20 s, and no commit says that it has found anything"
 COORDINATORS = ("embedded", *REAL_ZOOKEEPER) if LONG else ("embedded",)
-ON_EITHER = pytest.mark.parametrize("cluster", ("embedded", "zookeeper") if LONG else ("embedded",), indirect=True)
 ROLES = ("leader", "follower", "controller", *(("coordinator of the group",) if LONG else ()))
 RANDOM_SECONDS = float(os.environ.get("BARNABAS_FAILURE_SECONDS", "45")) if LONG else 6.0
 SEED = int(os.environ.get("BARNABAS_FAILURE_SEED", "0")) or random.randrange(1, 1_000_000)
@@ -167,7 +166,6 @@ def kill_and_restart(cluster: BrokerCluster, broker_id: int, between: Callable[[
     cluster.brokers[broker_id].start()
 
 
-@ON_EITHER
 @pytest.mark.timeout(400)
 def test_loses_nothing_when_each_role_is_killed_in_turn(cluster: BrokerCluster) -> None:
     with workload_on(cluster) as workload:

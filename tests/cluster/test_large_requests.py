@@ -131,6 +131,7 @@ def test_memory_is_bounded_and_given_back(broker: BrokerProcess, name: str) -> N
     wait_until(lambda: resident_memory_bytes(process_id) - before <= KEPT_BYTES_MAX, "the memory is given back", 60.0)
 
 
+@pytest.mark.night("a minute of both processors; by day the memory of one request is held")
 @pytest.mark.timeout(300)
 def test_memory_of_many_at_once_is_bounded_in_sum_and_nobody_else_waits(broker: BrokerProcess) -> None:
     # Such a request holds 730 bytes per element, measured: 830 MiB in all without a bound.
