@@ -67,7 +67,9 @@ class Cluster:
     def create_topic(self, name: str) -> None:
         """A topic of 100 partitions with three replicas; waits until each has a leader and all replicas in sync."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
-        admin.create_topics([NewTopic(name, PARTITIONS, 3)], operation_timeout=30)[name].result(60)
+        new = NewTopic(name, PARTITIONS, 3)
+        made = admin.create_topics([new], operation_timeout=PATIENCE_SECONDS, request_timeout=2 * PATIENCE_SECONDS)
+        made[name].result()
         self.wait_until_in_sync(name)
 
     def wait_until_in_sync(self, name: str) -> None:
