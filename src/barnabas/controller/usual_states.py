@@ -19,7 +19,6 @@ class _Judged:
     `first`, a member of the ISR has registered since.
     """
 
-    version: int
     state: LeaderAndIsr
     last: float
     first: int
@@ -34,10 +33,10 @@ def usual_states(
     """What `read_leadership` makes of those znodes of which nothing is known here yet, and which hold what the broker
     was told last, or of which it was told nothing; None for all others, which are to be looked at more closely.
 
-    Equal data are judged once, so that one state takes a fraction of that.
+    Equal data of one version are judged once, so that one state takes a fraction of that.
     """
     known, unreadable, lost = context.leaderships, context.unreadable_partitions, context.lost_members
-    judged: dict[bytes | None, _Judged | None] = {}
+    judged: dict[tuple[bytes | None, int], _Judged] = {}
     usual: list[LeaderAndIsr | None] = []
     name = told = None
     for partition, outcome in zip(partitions, outcomes, strict=True):
@@ -45,11 +44,13 @@ def usual_states(
         if type(outcome) is not WrittenData or partition in known or partition in unreadable or partition in lost:
             continue
         data, version, written = outcome
-        found = judged.get(data)
-        if found is None or found.version != version:
-            found = judged[data] = _judge(context, data, version)
+        key = data, version
+        found = judged.get(key)
+        if found is None:
+            found = _judge(context, data, version)
             if found is None:
                 continue
+            judged[key] = found
         if partition.topic is not name:
             name = partition.topic
             told = context.told_leadership(name)
@@ -72,7 +73,7 @@ def _judge(context: ControllerContext, data: bytes | None, version: int) -> _Jud
     last = float("inf") if context.writes_isrs_itself(state.leader) else context.last_write_of(state)
     brokers = context.live_or_shutting_down_brokers
     first = max((brokers[member].epoch for member in state.isr if member in brokers), default=-1)
-    return _Judged(version, state, last, first)
+    return _Judged(state, last, first)
 
 
 def _is_other(heard: LeaderAndIsr, state: LeaderAndIsr) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.controller import partition_znodes
+from barnabas.controller import usual_states as usual_states_module
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.live_broker import LiveBroker
@@ -136,3 +137,21 @@ def test_nearly_all_states_of_a_takeover_are() -> None:
     context = ControllerContext(EPOCH, 8, began=BEGAN, former_began=FORMER_BEGAN)
     outcomes = [WrittenData(stored.to_znode().encode(), 3, written) for written in (BEGAN, BEGAN + 1)]
     assert usual_states(context, PARTITIONS[:2], outcomes, None) == [stored, None]
+
+
+def test_equal_data_in_versions_that_alternate_are_judged_once_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+    judge = usual_states_module._judge
+
+    def counting(context: ControllerContext, data: bytes | None, version: int) -> Any:
+        judged.append(version)
+        return judge(context, data, version)
+
+    monkeypatch.setattr(usual_states_module, "_judge", counting)
+    stored = LeaderAndIsr(1, 5, (1, 2), EPOCH - 1)
+    context = ControllerContext(EPOCH, 8, began=BEGAN, former_began=FORMER_BEGAN)
+    data = stored.to_znode().encode()
+    outcomes = [WrittenData(data, 3 + number % 2, BEGAN) for number in range(len(PARTITIONS))]
+    found = usual_states(context, PARTITIONS, outcomes, None)
+    assert found == [stored.at_version(3 + number % 2) for number in range(len(PARTITIONS))]
+    assert judged == [3, 4]
