@@ -275,8 +275,8 @@ class ProducePipeline:
                     code = partition.is_replicated(result[1] + 1)
                 if code is None:
                     required_offset = result[1] + 1
-                    awaits_sync_only = awaits_sync and partition.is_replicated(required_offset) is not None
-                    waiting.append((required_offset, group.park(number, result, _NONE, is_queued=awaits_sync_only)))
+                    awaits_disk_only = awaits_sync and partition.awaits_disk_only(required_offset)
+                    waiting.append((required_offset, group.park(number, result, _NONE, is_queued=awaits_disk_only)))
                 elif awaits_sync:
                     acknowledgements.when_written(partition, log, group.park(number, result, code, is_queued=True))
                 else:

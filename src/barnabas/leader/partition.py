@@ -414,6 +414,13 @@ class Partition:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
+    def awaits_disk_only(self, required_offset: int) -> bool:
+        """Whether no other broker is waited for until all in sync have the records below `required_offset`: they have
+        them, or are this broker alone, which has not written them yet."""
+        if self.is_replicated(required_offset) is not None:
+            return True
+        return self.log is not None and self.log.has_unwritten and len(self.in_sync.state.maximal) == 1
+
     def delete_records(self, offset: int) -> int:
         """Drops the records below `offset` (-1: the high watermark), and returns the low watermark.
 

@@ -51,9 +51,14 @@ class FailingFiles:
         raise OSError(errno.EIO, "the disk is broken")
 
 
-def scenario(run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]]) -> None:
+def scenario(
+    run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]], writes: str = "loop"
+) -> None:
     async def main() -> None:
-        async with real_host("test", asyncio.get_running_loop()) as host, data_broker(host, str(path)) as broker:
+        async with (
+            real_host("test", asyncio.get_running_loop()) as host,
+            data_broker(host, str(path), writes=writes) as broker,
+        ):
             await body(broker)
 
     run(main())

@@ -28,6 +28,8 @@ from tests.unit.api.test_produce import FailingFiles, Run, scenario, turns, two_
 SHAPES = ("alone", "two", "many", "of two partitions")
 NO_OFFSETS = (-1, -1, -1)
 
+WRITES = pytest.mark.parametrize("writes", ["loop", "offload"])
+
 
 async def warmed(broker: DataBroker, version: int) -> Caller:
     """A connection that has produced one record to flights."""
@@ -209,9 +211,10 @@ def test_a_leader_that_is_deposed_while_it_syncs_does_not_acknowledge(run: Run, 
     scenario(run, tmp_path, body)
 
 
+@WRITES
 @pytest.mark.parametrize(("acks", "isr", "queued"), [(1, (1, 2), 3), (-1, (1,), 3), (-1, (1, 2), 0)])
 def test_requests_that_wait_for_the_disk_only_count_against_the_queue(
-    run: Run, tmp_path: Path, acks: int, isr: Sequence[int], queued: int
+    run: Run, tmp_path: Path, acks: int, isr: Sequence[int], queued: int, writes: str
 ) -> None:
     """`queued.max.requests` bounds what waits for work of this broker; nobody is held up by followers."""
 
@@ -229,12 +232,13 @@ def test_requests_that_wait_for_the_disk_only_count_against_the_queue(
             await caller.responses(3)
             assert broker.calls.queue.queued == 0
 
-    scenario(run, tmp_path, body)
+    scenario(run, tmp_path, body, writes)
 
 
+@WRITES
 @pytest.mark.parametrize(("acks", "isr", "queued"), [(0, (1, 2), 3), (1, (1, 2), 3), (-1, (1,), 3), (-1, (1, 2), 0)])
 def test_requests_of_several_partitions_that_wait_for_the_disk_only_count_against_the_queue(
-    run: Run, tmp_path: Path, acks: int, isr: Sequence[int], queued: int
+    run: Run, tmp_path: Path, acks: int, isr: Sequence[int], queued: int, writes: str
 ) -> None:
     """As those of one partition do: also where only one of the two is synced."""
 
@@ -255,7 +259,7 @@ def test_requests_of_several_partitions_that_wait_for_the_disk_only_count_agains
                 await asyncio.sleep(0)
             assert broker.calls.queue.queued == 0
 
-    scenario(run, tmp_path, body)
+    scenario(run, tmp_path, body, writes)
 
 
 @pytest.mark.parametrize("count", [1, 2])
