@@ -28,6 +28,7 @@ from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.next_group_mutants import NEXT_GROUP_MUTANTS
 from tests.simulation.outbox_mutants import OUTBOX_MUTANTS
+from tests.simulation.queue_mutants import QUEUE_MUTANTS
 from tests.simulation.reader_mutants import READER_MUTANTS
 from tests.simulation.secured_mutants import SECURED_MUTANTS
 from tests.simulation.throttle_mutants import THROTTLE_MUTANTS
@@ -46,7 +47,7 @@ SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *CONNECTION_MUTANTS),
     *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS, *TOKEN_MUTANTS, *OUTBOX_MUTANTS, *NEXT_GROUP_MUTANTS),
-    *(*SECURED_MUTANTS, *CREDENTIAL_MUTANTS),
+    *(*SECURED_MUTANTS, *CREDENTIAL_MUTANTS, *QUEUE_MUTANTS),
 )
 
 
