@@ -125,7 +125,8 @@ _NO_OP: Final = (
 _NO_KEY: Final = (
     "a record of a row that was deleted has its key neither in before nor as the key of the record: which row "
     "goes cannot be told (0, or an empty text, in before alone may stand for a column that the database did not log). "
-    "Have the connector write the key (REPLICA IDENTITY FULL of the table, or message.key.columns)"
+    "Have the database log whole rows (PostgreSQL: REPLICA IDENTITY FULL), or make the table again with the columns of "
+    "the key of the records as --key"
 )
 _NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL"})
 
