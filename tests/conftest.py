@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import signal
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, TypeVar
+from typing import Any
 
 import hypothesis
 import pytest
-import uvloop
 
 # Hooks of pytest: what is left to the night; what servers under test say of turns of their loops that were too long.
 from tests.support.by_night import MARK as NIGHT
 from tests.support.by_night import pytest_collection_modifyitems, pytest_report_header
 from tests.support.examples import examples
 from tests.support.long_turns import pytest_runtest_teardown, pytest_terminal_summary
+from tests.support.loops import BOTH, runner
 
 __all__ = [
     "pytest_collection_modifyitems",
@@ -42,20 +41,18 @@ hypothesis.settings.load_profile("barnabas")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-Result = TypeVar("Result")
-LIMIT_SECONDS = 240.0
-
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """The objects of 20,000 tests all stay: the garbage collector looks at them neither while they are made, which took
-    a third of that time, nor later.
+    a third of that time, nor later. At what tests make it looks when that is 20,000 objects, as a broker's does.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
         gc.enable()
 
 
@@ -63,17 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", NIGHT)
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=BOTH)
 def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Runs a coroutine to its end on a fresh loop, once on asyncio's and once on uvloop's, within 240 s."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def runner(work: Coroutine[Any, Any, Result]) -> Result:
-        async def bounded() -> Result:
-            async with asyncio.timeout(LIMIT_SECONDS):
-                return await work
-
-        with asyncio.Runner(loop_factory=factory) as loop_runner:
-            return loop_runner.run(bounded())
-
-    return runner
+    return runner(request.param)
