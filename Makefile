@@ -99,10 +99,11 @@ $(COVERAGE): $(TEST) requirements/coverage.txt
 run: $(DEMO) ## The main job: a year of flights through three brokers and a Spark pipeline, a broker is killed, every sum is checked
 	@$(BIN)/python -m demo
 
+# Simulations come first: whoever is done takes from the ends of what others still have, and there are the short ones.
 .PHONY: test
 test: BESIDE_TYPES = $(COMPILED)
 test: lint ## Linters, types, units, simulations, and what is quick of the tests with processes (some 8 minutes on 2 cores)
-	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/unit tests/fuzz tests/simulation
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/simulation tests/fuzz tests/unit
 	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
 
 .PHONY: test-clients
