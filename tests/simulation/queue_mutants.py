@@ -1,4 +1,4 @@
-"""A fault put into what waits for the queue of a log directory: a plan that writes off the loop has to find it (0025)."""
+"""A fault in what waits for the queue of a log directory: a plan that writes off the loop has to find it (0025)."""
 
 from __future__ import annotations
 
