@@ -59,6 +59,20 @@ def produce(cluster: BrokerCluster, count: int) -> None:
     assert producer.flush(60) == 0
 
 
+OPEN: list[Consumer] = []
+"""Consumers of librdkafka that the test has made."""
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Whatever became of the test: a consumer that nobody polls any more, and that is not closed, holds the process for
+    good when it is collected as garbage.
+    """
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def member(cluster: BrokerCluster, group: str, name: str) -> Consumer:
     consumer = Consumer(
         {
@@ -72,6 +86,7 @@ def member(cluster: BrokerCluster, group: str, name: str) -> Consumer:
         }
     )
     consumer.subscribe([TOPIC])
+    OPEN.append(consumer)
     return consumer
 
 
@@ -122,12 +137,21 @@ def test_members_of_librdkafka_come_and_go_and_their_coordinator_is_killed(clust
 
 KAFKA_PYTHON = """
 import sys
-from kafka import KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 topic, servers, group = sys.argv[1:]
+owned = set()
+
+class Listener(ConsumerRebalanceListener):
+    # assignment() has what was given up until there is something new, which may be several polls later.
+    def on_partitions_revoked(self, revoked):
+        owned.clear()
+
+    def on_partitions_assigned(self, assigned):
+        owned.update(each.partition for each in assigned)
+
 consumer = KafkaConsumer(
-    topic,
     bootstrap_servers=servers,
     group_id=group,
     enable_auto_commit=False,
@@ -135,9 +159,10 @@ consumer = KafkaConsumer(
     session_timeout_ms=10_000,
     heartbeat_interval_ms=500,
 )
+consumer.subscribe([topic], listener=Listener())
 for _ in sys.stdin:
     consumer.poll(timeout_ms=100)
-    print(*(each.partition for each in consumer.assignment()), flush=True)
+    print(*owned, flush=True)
 consumer.close()
 """
 
@@ -184,6 +209,7 @@ def classic(cluster: BrokerCluster, group: str, strategy: str) -> Consumer:
         }
     )
     consumer.subscribe([TOPIC])
+    OPEN.append(consumer)
     return consumer
 
 
