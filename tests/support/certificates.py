@@ -45,7 +45,9 @@ class Authority:
         self.directory = directory
         self._key = directory / "authority.key"
         self.certificate = directory / "authority.crt"
-        subject = ("-subj", f"/CN={name}", "-days", "2")
+        # Python 3.13 trusts no authority without the usage of its key, as strict X.509 has it.
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        subject = ("-subj", f"/CN={name}", "-days", "2", *usage)
         openssl(
             "req", "-x509", "-newkey", *ELLIPTIC, "-nodes", "-keyout", self._key, "-out", self.certificate, *subject
         )
@@ -65,7 +67,8 @@ class Authority:
             stem.with_suffix(suffix) for suffix in (".key", ".csr", ".ext", ".crt", ".pem")
         )
         openssl("req", "-newkey", *kind, "-nodes", "-utf8", "-keyout", key, "-out", request, "-subj", subject)
-        extensions.write_text(f"subjectAltName={names}\n" if names else "")
+        identifiers = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n"
+        extensions.write_text(identifiers + (f"subjectAltName={names}\n" if names else ""))
         signing = ("-CA", self.certificate, "-CAkey", self._key, "-set_serial", str(self._signed))
         openssl(
             "x509", "-req", "-in", request, *signing, "-days", str(days), "-extfile", extensions, "-out", certificate
