@@ -78,16 +78,24 @@ def dissolve(structure: Structure | None) -> Steps[None]:
     """Empties the arrays of a message that nobody uses any more, in steps: freed all at once, half a million objects
     keep the loop from everything else.
     """
-    for field in () if structure is None else structure.FIELDS:
+    if structure is not None:
+        yield from _dissolve(structure, [0])
+
+
+def _dissolve(structure: Structure, freed: list[int]) -> Steps[None]:
+    """`freed` has how many elements went in this step, of all arrays: many short ones are as many as a long one."""
+    for field in structure.FIELDS:
         elements = getattr(structure, field.name) if field.type.is_array else None
         while elements:
             last = elements[-_DISSOLVED_PER_STEP:]
             del elements[-_DISSOLVED_PER_STEP:]
-            if len(last) == _DISSOLVED_PER_STEP:
+            freed[0] += len(last)
+            if freed[0] >= _DISSOLVED_PER_STEP:
+                freed[0] = 0
                 yield
             if isinstance(last[0], Structure) and any(inner.type.is_array for inner in last[0].FIELDS):
                 for element in last:
-                    yield from dissolve(element)
+                    yield from _dissolve(element, freed)
 
 
 def _shown(structure: Structure, field: Field) -> str:
