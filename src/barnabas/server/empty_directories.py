@@ -13,6 +13,7 @@ from barnabas.coordination.errors import CoordinationError, NoNodeError
 from barnabas.coordination.layout.payload import LayoutError
 from barnabas.coordination.layout.topics import TOPICS_PATH, TopicAssignment, topic_path
 from barnabas.coordination.operations import GetChildrenNames
+from barnabas.kernel.turns import in_turns, yield_to_loop
 from barnabas.server.coordination_session import CoordinationSession
 from barnabas.wire.topics import TopicPartition
 
@@ -37,8 +38,9 @@ async def replicas_of(session: CoordinationSession, broker_id: int) -> list[Topi
                 continue
             if isinstance(znode, CoordinationError):
                 raise znode
+            await yield_to_loop()
             try:
-                assigned = TopicAssignment.decode(znode.data, path).partitions
+                assigned = (await in_turns(TopicAssignment.decode_in_steps(znode.data, path))).partitions
             except LayoutError:
                 continue
             found += [
