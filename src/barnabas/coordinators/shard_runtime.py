@@ -172,7 +172,8 @@ class ShardRuntime(Generic[Content, Loader]):
             self.resign(index, None)
         await asyncio.gather(*tasks, return_exceptions=True)
         while self._giving_back:
-            await asyncio.gather(*self._giving_back, return_exceptions=True)
+            # From Python 3.12 on, gather would return at once while a task's callback, which takes it out, is to come.
+            await asyncio.wait(set(self._giving_back))
 
     def _notice(self, index: int, topic_id: Uuid) -> None:
         known = self._topic_ids.get(index, ZERO_UUID)

@@ -30,7 +30,8 @@ class BackgroundSteps:
     async def stop(self) -> None:
         """Waits for all that is under way; to be called when no group is here any more, so that it ends."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            # From Python 3.12 on, gather would return at once while a task's callback, which takes it out, is to come.
+            await asyncio.wait(set(self._tasks))
 
     def _ran(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
