@@ -1,7 +1,7 @@
 """Our controller beside Apache Kafka's 3.9.1, in one run: takeover, a broker's death, topics, and nothing to do.
 
     python -m benchmarks.controller.beside_kafka [--rounds N] [--partitions N] [--led N] [--led-alone N] [--topics N]
-        [--only WORD ...] [--zookeeper] [--json FILE]
+        [--only WORD ...] [--kinds KIND ...] [--zookeeper] [--json FILE]
 
 Takeover: partitions with three replicas each are written to the coordinator, all on brokers that are dead, and one
 broker with nothing on it is started; what its log says is timed. Death: of three brokers that lead so many partitions
@@ -10,7 +10,8 @@ partitions. Alone, where it is asked for with --led-alone: the same of a broker 
 that very many fit three brokers of Apache Kafka on one machine (10,000 take 10,000 files and 20,000 mappings each;
 `ulimit -n 20000`). Topics: of one partition with three replicas, one after another. Idle: processor time of the three
 brokers with the partitions of "death", and nobody there. Ours has the embedded coordinator, or with --zookeeper the
-same as Kafka's. The table that is printed is the one of docs/performance.md.
+same as Kafka's. The table that is printed is the one of docs/performance.md, unless one kind is left out; below it is
+what the logs of our brokers and coordinator say of turns of their loops over 50 ms.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from benchmarks.brokers.servers import BARNABAS, KAFKA, KINDS, Broker, Cluster, 
 from benchmarks.controller.__main__ import DEAD, write_partitions
 from benchmarks.ratios import Row, table
 from tests.support import wire_calls
+from tests.support.long_turns import turns_in
 from tests.support.waiting import wait_until
 
 ROUNDS = 3
@@ -75,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--topics", type=int, default=1_000, help="those that are made one after another")
     parser.add_argument("--only", nargs="*", choices=["takeover", "death", "alone", "topics", "idle"])
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
     parser.add_argument("--zookeeper", action="store_true", help="ours on ZooKeeper too")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
@@ -86,21 +89,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "idle": functools.partial(idle, given),
     }
     figures: dict[str, dict[str, list[float]]] = {}
+    turns: list[str] = []
     for _ in range(given.rounds):
         for name, measure in measures.items():
             if given.only and name not in given.only:
                 continue
-            for kind in KINDS:
+            for kind in given.kinds:
                 with tempfile.TemporaryDirectory() as directory:
                     for row, figure in measure(kind, Path(directory)).items():
                         figures.setdefault(row, {}).setdefault(kind, []).append(figure)
                         print(f"{row}: {kind} {figure:,.4g}", file=sys.stderr, flush=True)
+                    turns += [f"{name}: {turn}" for turn in _long_turns(Path(directory))]
     if given.json is not None:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
-    print(table(ROWS, figures, BARNABAS, KAFKA))
+    if set(given.kinds) == set(KINDS):
+        print(table(ROWS, figures, BARNABAS, KAFKA))
     for row, name in (("first", "the first"), ("last", "the last")):
         for kind, found in figures.get(row, {}).items():
             print(f"{kind}: {name} topics took {sorted(found)[len(found) // 2]:.1f} ms each")
+    if BARNABAS in given.kinds:
+        print("\n".join(["Turns over 50 ms:", *turns]) if turns else "No turn over 50 ms.")
     return 0
 
 
@@ -246,6 +254,12 @@ def _time_of(mark: str, broker: Broker) -> float | None:
         if any(text in line for text in _MARKS[mark]) and (stamp := _STAMP.match(line)):
             return dt.datetime.strptime(stamp[1], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=dt.UTC).timestamp()
     return None
+
+
+def _long_turns(directory: Path) -> list[str]:
+    """What the logs of our processes say of them; there are none in others'."""
+    logs = sorted(directory.glob("*/*.log"))
+    return [turn.shown for log in logs for turn in turns_in(log.read_text(errors="replace"), log.parent.name)]
 
 
 def _peak_memory_mib(broker: Broker) -> float:
