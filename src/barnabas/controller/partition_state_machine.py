@@ -14,13 +14,13 @@ from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
     ITEMS_PER_PIECE,
-    Effect,
     StateChange,
     Steps,
     UncleanElections,
     give_way,
     pieces,
     read_znodes,
+    told,
 )
 from barnabas.controller.elections import (
     Elected,
@@ -189,10 +189,10 @@ class PartitionStateMachine:
                     context.set_partition_state(partition, target)
                 except ContextError as error:
                     moves.failed[partition] = error
-        lines = self._lines(before, target, moves)
-        effects: tuple[Effect, ...] = (*lines, *batch.effects())
         if moves.unclean:
-            effects = (UncleanElections(len(moves.unclean)), *effects)
+            yield (UncleanElections(len(moves.unclean)),)
+        yield from told(self._lines(before, target, moves))
+        effects = batch.effects()
         if effects:
             yield effects
         return moves
@@ -395,10 +395,9 @@ class PartitionStateMachine:
 
     def _lines(
         self, before: Mapping[TopicPartition, PartitionState], target: PartitionState, moves: PartitionMoves
-    ) -> Iterable[StateChange]:
+    ) -> Iterator[StateChange]:
         """One line per partition, with the epochs."""
         head = f"controller {self._settings.broker_id} epoch {self._context.epoch}: partition"
-        lines: list[StateChange] = []
         quiet = target in {PartitionState.OFFLINE, PartitionState.NON_EXISTENT}
         level = logging.DEBUG if quiet else logging.INFO
         is_logged = not quiet or self._is_debug_logged()
@@ -416,7 +415,7 @@ class PartitionStateMachine:
             )
             change = f"{head} {partition.topic}-{partition.partition} from {state.name} to {target.name}"
             if fault is not None:
-                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}", move))
+                yield StateChange(logging.ERROR, f"{change} failed: {fault}", move)
                 continue
             leads = (
                 ""
@@ -424,8 +423,7 @@ class PartitionStateMachine:
                 else f": leader {known.leader}, leader epoch {known.leader_epoch}, in sync {list(known.isr)}, "
                 f"partition epoch {known.partition_epoch}"
             )
-            lines.append(StateChange(level, f"{change}{leads}", move))
-        return lines
+            yield StateChange(level, f"{change}{leads}", move)
 
 
 def _batches(partitions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import StateChange, Steps, give_way, pieces
+from barnabas.controller.effects import StateChange, Steps, give_way, pieces, told
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import (
     ATTEMPTS_MAX,
@@ -133,7 +133,8 @@ class ReplicaStateMachine:
             context.set_replica_state(replica, target)
         if len(moves.moved) >= PARTITIONS_PER_BATCH:
             yield from give_way()  # the requests take as long again
-        effects = (*self._lines(before, target, moves), *batch.effects())
+        yield from told(self._lines(before, target, moves))
+        effects = batch.effects()
         if effects:
             yield effects
         return moves
@@ -258,10 +259,9 @@ class ReplicaStateMachine:
 
     def _lines(
         self, before: Mapping[PartitionReplica, ReplicaState], target: ReplicaState, moves: ReplicaMoves
-    ) -> Iterable[StateChange]:
+    ) -> Iterator[StateChange]:
         """One line per replica, with the epochs."""
         head = f"controller {self._settings.broker_id} epoch {self._context.epoch}: replica"
-        lines: list[StateChange] = []
         all_of_them = self._is_debug_logged() or bool(moves.refused or moves.failed)
         for replica, state in to_be_told(before, all_of_them=all_of_them):
             fault = moves.refused.get(replica) or moves.failed.get(replica)
@@ -276,15 +276,14 @@ class ReplicaStateMachine:
             )
             change = f"{head} {replica} from {state.name} to {target.name}"
             if fault is not None:
-                lines.append(StateChange(logging.ERROR, f"{change} failed: {fault}", move))
+                yield StateChange(logging.ERROR, f"{change} failed: {fault}", move)
                 continue
             leads = (
                 ""
                 if known is None
                 else f": leader {known.leader}, leader epoch {known.leader_epoch}, in sync {list(known.isr)}"
             )
-            lines.append(StateChange(logging.DEBUG, f"{change}{leads}", move))
-        return lines
+            yield StateChange(logging.DEBUG, f"{change}{leads}", move)
 
 
 def _without(assignment: ReplicaAssignment, broker_ids: Collection[int]) -> ReplicaAssignment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 from barnabas.controller.broker_requests import FULL
 from barnabas.controller.effects import (
     ITEMS_PER_PIECE,
+    LINES_PER_PIECE,
     ChangeChannels,
     Effect,
     GiveWay,
     ReadChildren,
     ReadZnodes,
+    StateChange,
     ZnodeOperations,
 )
 from barnabas.controller.replica_states import PartitionReplica, ReplicaState
@@ -83,6 +86,27 @@ def test_the_whole_isr_that_fails_at_once_stays_in_it(many: Terms) -> None:
     after = many.state("t1", 600)
     assert after is not None
     assert (after.leader, after.isr) == (-1, before.isr)
+
+
+def test_why_very_many_partitions_have_no_leader_is_logged_in_pieces(many: Terms) -> None:
+    for broker_id in (1, 2, 3):
+        many.stop_broker(broker_id)
+    many.settle()
+    lines = [0]
+
+    class Watching(CountingShell):
+        def carry_out(self, effect: Effect) -> Any:
+            if isinstance(effect, GiveWay):
+                lines.append(0)
+            lines[-1] += isinstance(effect, StateChange) and effect.level >= logging.INFO
+            return super().carry_out(effect)
+
+    many.shell = Watching(many.store)
+    many.run(many.term.try_online())
+    assert sum(lines) == TOPICS * PARTITIONS
+    assert max(lines) <= LINES_PER_PIECE
+    named = [line.message.split()[5] for line in many.shell.lines]
+    assert len(set(named)) == TOPICS * PARTITIONS
 
 
 def test_a_takeover_gives_way_and_tells_all_at_once_what_there_is(many: Terms) -> None:
