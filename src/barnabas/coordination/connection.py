@@ -1,13 +1,19 @@
 """One connection of a client to one server: frames, the hand-shake, requests in a pipeline and their answers in order.
 
 All requests of one turn of the loop leave in one write. Sessions, watches and the choice of a server are the client's.
+
+Of what comes, a bounded part is handled in each turn: a controller that takes over is sent megabytes as fast as it
+reads. The rest waits, and nothing more is read meanwhile. Invariant: all is handled in the order of the wire, and what
+still waits when the connection ends never is: the operations fail as those fail that were not answered, and `last_zxid`
+is of what was handled, so that watches that fired behind it fire when they are taken over.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Protocol, cast
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
 
 from barnabas.coordination.errors import (
     ConnectionLossError,
@@ -34,7 +40,14 @@ from barnabas.coordination.protocol import (
     WatcherEvent,
     frame,
 )
+from barnabas.kernel.steps import Steps
 
+TURN_BYTES: Final = 128 * 1024
+"""How much is handled in one turn, up to the end of an answer: some 20,000 names of children, or 800 states of
+partitions; an answer that has more is read in steps, if that takes long.
+"""
+_ANSWER_BYTES: Final = 64
+"""What an answer counts for beside its own."""
 _XID_MAX = 0x7FFFFFFF
 _LENGTH_BYTES = LENGTH.size
 _HEADER_BYTES = REPLY_HEADER.size
@@ -56,6 +69,17 @@ class Batch:
         self._missing -= 1
         if not self._missing and not self.future.done():
             self.future.set_result(self.outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _LongRead:
+    """An answer that is read in steps, and whose it is."""
+
+    steps: Steps[Any]
+    reader: Reader
+    operation: Operation[Any]
+    batch: Batch
+    index: int
 
 
 class ConnectionOwner(Protocol):
@@ -131,6 +155,12 @@ class Connection(asyncio.Protocol):
         self._pieces: list[bytes] = []
         self._pieces_bytes = 0
         self._wanted_bytes = _LENGTH_BYTES
+        self._handled_bytes = 0
+        """In this turn."""
+        self._turn_is_due = self._is_held = self._is_paused = False
+        """Held: what is in `_pieces` waits for the next turn."""
+        self._long_read: _LongRead | None = None
+        """Under way; everything behind it is held."""
 
     # Sending.
 
@@ -182,6 +212,10 @@ class Connection(asyncio.Protocol):
         if self._over:
             return
         self.heard_at = self._loop.time()
+        if self._is_held:
+            # It was on its way already, as with TLS.
+            self._pieces.append(data)
+            return
         if self._pieces:
             self._pieces.append(data)
             self._pieces_bytes += len(data)
@@ -189,6 +223,13 @@ class Connection(asyncio.Protocol):
                 return
             data = b"".join(self._pieces)
             self._pieces.clear()
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Handles what is whole, as far as the turn goes, and keeps the rest."""
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._loop.call_soon(self._next_turn)
         try:
             rest = self._cut(data)
         except (MalformedFrameError, ReplyTooLargeError) as error:
@@ -199,8 +240,40 @@ class Connection(asyncio.Protocol):
         if rest < len(data):
             self._pieces.append(data[rest:])
             self._pieces_bytes = len(data) - rest
+        self._read_or_pause()
         self._measure()
         self._owner.progressed()
+
+    def _next_turn(self) -> None:
+        """The turn after one in which something was handled: goes on with what is held."""
+        self._turn_is_due = False
+        self._handled_bytes = 0
+        if not self._is_held or self._over:
+            return
+        self.heard_at = self._loop.time()
+        try:
+            is_read = self._long_read is None or self._read_on(self._long_read)
+        except MalformedFrameError as error:
+            self.end(f"the server's answer cannot be read: {error}")
+            return
+        if not is_read:
+            self._turn_is_due = True
+            self._loop.call_soon(self._next_turn)
+        elif not self._over:
+            self._is_held = False
+            data = b"".join(self._pieces)
+            self._pieces.clear()
+            self._take(data)
+
+    def _read_or_pause(self) -> None:
+        transport = self._transport
+        if transport is None or self._is_held is self._is_paused or transport.is_closing():
+            return
+        self._is_paused = self._is_held
+        if self._is_paused:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def end(self, reason: str) -> None:
         """Gives the connection up at once: operations under way fail with `ConnectionLossError`, and the owner is
@@ -213,6 +286,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._outgoing.clear()
         self._pieces.clear()
+        if self._long_read is not None:
+            reading, self._long_read = self._long_read, None
+            reading.steps.close()
+            reading.batch.deliver(reading.index, ConnectionLossError(reading.operation.path))
         while self._pending:
             _, operation, batch, index, _ = self._pending.popleft()
             batch.deliver(index, ConnectionLossError(operation.path))
@@ -225,8 +302,8 @@ class Connection(asyncio.Protocol):
     # Receiving.
 
     def _cut(self, data: bytes) -> int:
-        """Handles every whole frame; returns where the first incomplete one begins and notes how many bytes it
-        needs.
+        """Handles every whole frame until the turn is over; returns where the first one begins that was not, and notes
+        how many bytes it needs where it is incomplete.
         """
         position, end = 0, len(data)
         unpack = LENGTH.unpack_from
@@ -241,6 +318,10 @@ class Connection(asyncio.Protocol):
             if stop > end:
                 self._wanted_bytes = _LENGTH_BYTES + length
                 return position
+            if self._handled_bytes >= TURN_BYTES or self._long_read is not None:
+                self._is_held = True
+                return position
+            self._handled_bytes += length + _ANSWER_BYTES
             if self._established:
                 self._handle(data, start, stop)
             else:
@@ -296,13 +377,45 @@ class Connection(asyncio.Protocol):
         _, operation, batch, index, size_bytes = self._pending.popleft()
         self.in_flight -= operation.weight
         self.in_flight_bytes -= size_bytes
+        reader = Reader(data, body, stop)
+        if stop - body > TURN_BYTES and not code:
+            steps = operation.read_in_steps(reader, self._chroot)
+            if steps is not None:
+                self._long_read = _LongRead(steps, reader, operation, batch, index)
+                self._is_held = True
+                return
         try:
-            outcome = self._outcome(operation, code, Reader(data, body, stop))
+            outcome = self._outcome(operation, code, reader)
         except Exception as error:
-            # Whatever it is, who waits must hear of it.
-            malformed = MalformedFrameError(f"{operation.path}: the answer cannot be read: {error}")
-            batch.deliver(index, malformed)
-            raise malformed from error
+            raise self._unreadable(error, operation, batch, index) from error
+        self._deliver(operation, code, batch, index, outcome)
+
+    def _read_on(self, reading: _LongRead) -> bool:
+        """Reads the next piece of a long answer; whether that was the last."""
+        try:
+            next(reading.steps)
+        except StopIteration as stop:
+            outcome = stop.value
+        except Exception as error:
+            self._long_read = None
+            raise self._unreadable(error, reading.operation, reading.batch, reading.index) from error
+        else:
+            return False
+        self._long_read = None
+        try:
+            reading.reader.finish()
+        except MalformedFrameError as error:
+            raise self._unreadable(error, reading.operation, reading.batch, reading.index) from error
+        self._deliver(reading.operation, ErrorCode.OK, reading.batch, reading.index, outcome)
+        return True
+
+    def _unreadable(self, error: Exception, operation: Operation[Any], batch: Batch, index: int) -> MalformedFrameError:
+        """Whatever it is, who waits must hear of it."""
+        malformed = MalformedFrameError(f"{operation.path}: the answer cannot be read: {error}")
+        batch.deliver(index, malformed)
+        return malformed
+
+    def _deliver(self, operation: Operation[Any], code: int, batch: Batch, index: int, outcome: Any) -> None:
         if isinstance(operation, WatchableRead) and operation.watcher is not None:
             self._owner.read_watched(operation, code)
         batch.deliver(index, outcome)

@@ -20,7 +20,7 @@ from barnabas.coordination.errors import (
     RuntimeInconsistencyError,
     error_for,
 )
-from barnabas.coordination.jute import FALSE, INT, LONG, TRUE, Reader, pack_buffer, pack_string
+from barnabas.coordination.jute import FALSE, INT, LONG, NAMES_PER_STEP, TRUE, Reader, pack_buffer, pack_string
 from barnabas.coordination.paths import validate_path, validate_paths
 from barnabas.coordination.protocol import (
     ANY_VERSION,
@@ -38,6 +38,7 @@ from barnabas.coordination.protocol import (
     read_multi_header,
     read_stat,
 )
+from barnabas.kernel.steps import Steps, at_once
 
 Answer = TypeVar("Answer")
 # Called once, with what happened to the znode, or with an event of type NONE and the state that ended the session.
@@ -103,6 +104,10 @@ class Operation(Generic[Answer]):
     def read(self, reader: Reader, chroot: str, /) -> Answer:
         """The answer, from the reply's body. Raises `MalformedFrameError`."""
         raise NotImplementedError
+
+    def read_in_steps(self, _reader: Reader, _chroot: str, /) -> Steps[Answer] | None:
+        """`read` of a long body; None where that takes no longer than another's."""
+        return None
 
 
 def below(chroot: str, path: str) -> bytes:
@@ -247,6 +252,10 @@ class GetChildren(WatchableRead[ZnodeChildren]):
     def read(self, reader: Reader, _chroot: str, /) -> ZnodeChildren:
         return ZnodeChildren(reader.strings(), read_stat(reader))
 
+    def read_in_steps(self, reader: Reader, _chroot: str, /) -> Steps[ZnodeChildren]:
+        names = yield from reader.strings_in_steps()
+        return ZnodeChildren(names, read_stat(reader))
+
 
 @dataclass(frozen=True, slots=True)
 class GetChildrenNames(WatchableRead[list[str]]):
@@ -256,6 +265,9 @@ class GetChildrenNames(WatchableRead[list[str]]):
 
     def read(self, reader: Reader, _chroot: str, /) -> list[str]:
         return reader.strings()
+
+    def read_in_steps(self, reader: Reader, _chroot: str, /) -> Steps[list[str]]:
+        return reader.strings_in_steps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -489,12 +501,21 @@ class MultiGetChildrenNames(MultiRead[list[str]]):
     def singly(self) -> list[Operation[list[str]]]:
         return [GetChildrenNames(path) for path in self.paths]
 
-    def read(self, reader: Reader, _chroot: str, /) -> list[Any]:
+    def read(self, reader: Reader, chroot: str, /) -> list[Any]:
+        return at_once(self.read_in_steps(reader, chroot))
+
+    def read_in_steps(self, reader: Reader, _chroot: str, /) -> Steps[list[Any]]:
         outcomes: list[Any] = []
+        left = NAMES_PER_STEP
         for path in self.paths:
             op_code, done, _ = read_multi_header(reader)
             if op_code == OpCode.GET_CHILDREN and not done:
-                outcomes.append(reader.strings())
+                names = yield from reader.strings_in_steps()
+                outcomes.append(names)
+                left -= len(names)
+                if left <= 0:
+                    yield
+                    left = NAMES_PER_STEP
             elif op_code == OpCode.ERROR and not done:
                 outcomes.append(error_for(reader.integer(), path))
             else:
