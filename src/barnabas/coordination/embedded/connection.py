@@ -439,7 +439,7 @@ class Connection(asyncio.Protocol):
                 self._reply(xid, zxid, code, found)
             else:
                 self._is_busy = True
-                self._budget.run(found, lambda made: self._answer(xid, zxid, 0, made))
+                engine.go_on(op_code, found, lambda answer: self._answer(xid, zxid, *answer))
         elif op_code == _PING:
             self._reply(XID_PING, engine.tree.zxid, 0)
         else:

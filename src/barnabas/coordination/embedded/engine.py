@@ -103,7 +103,7 @@ class Engine:
         self._entropy = entropy
         self._logger = logger
         self._transactions = Transactions(self.tree, extended_types=config.extended_types, schemes=schemes)
-        self._reads = Reads(self.tree, self.watches, config)
+        self._reads = Reads(self.tree, self.watches, config, budget.spend)
         self.read_handlers = self._reads.handlers
 
     def time_ms(self) -> int:
@@ -237,7 +237,7 @@ class Engine:
         if op_code == _MULTI:
             self._budget.run_alone(self._multi_alone(reader, attachment.requester), done)
         else:
-            self._budget.run_alone(self._multi_read_alone(reader, attachment), done)
+            self._budget.run_alone(_outcome_of(self._reads.multi_read(reader, attachment)), done)
 
     def _multi_alone(self, reader: Reader, requester: Requester) -> Work[tuple[int, bytes]]:
         time_ms = self._clock.time_ms()
@@ -250,22 +250,21 @@ class Engine:
             self._log(requester.session_id, outcome.op_code, outcome.body, time_ms)
         return outcome.code, outcome.reply
 
-    def _multi_read_alone(self, reader: Reader, attachment: Attachment) -> Work[tuple[int, bytes]]:
-        try:
-            return 0, (yield from self._reads.multi_read(reader, attachment))
-        except KeeperError as error:
-            return error.code, b""
-        except MalformedFrameError:
-            return ErrorCode.MARSHALLING_ERROR, b""
-
     def read(self, op_code: int, reader: Reader, attachment: Attachment) -> tuple[int, bytes | Work[bytes]]:
-        """Answers a read request; returns the reply's error code and body, or how that is made."""
+        """Answers a read request; returns the reply's error code and body, or work that must `go_on` with it."""
         try:
             return 0, self.read_handlers[op_code](reader, attachment)
         except KeeperError as error:
             return error.code, b""
         except MalformedFrameError:
             return ErrorCode.MARSHALLING_ERROR, b""
+
+    def go_on(self, op_code: int, work: Work[bytes], done: Callable[[tuple[int, bytes]], None]) -> None:
+        """Goes on with what `read` has begun in this turn; `done` gets the reply's error code and body. Where it looks
+        at more than one znode, nothing else is read or written before its end.
+        """
+        run = self._budget.run_alone if op_code == _MULTI_READ else self._budget.run
+        run(_outcome_of(work), done)
 
     def delete_unused_containers(self) -> None:
         """Deletes containers that have lost their last child, and childless znodes whose time to live is over."""
@@ -306,3 +305,12 @@ class Engine:
         if tree.changes:
             self.watches.fire(tree.changes)
             tree.changes.clear()
+
+
+def _outcome_of(read: Work[bytes]) -> Work[tuple[int, bytes]]:
+    try:
+        return 0, (yield from read)
+    except KeeperError as error:
+        return error.code, b""
+    except MalformedFrameError:
+        return ErrorCode.MARSHALLING_ERROR, b""

@@ -64,7 +64,11 @@ class Client(Watcher, Protocol):
 class Reads:
     """Answers requests that take no zxid. What is long comes as work, whose answer is of the moment of the request."""
 
-    def __init__(self, tree: ZnodeTree, watches: Watches, config: CoordinatorConfig) -> None:
+    def __init__(
+        self, tree: ZnodeTree, watches: Watches, config: CoordinatorConfig, spend: Callable[[int], object]
+    ) -> None:
+        """`spend` is told of the elements that an answer took beside its bytes."""
+        self._spend = spend
         self._tree = tree
         self._watches = watches
         self._watches_max = config.watches_max
@@ -140,11 +144,18 @@ class Reads:
         return node
 
     def _get_children(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
-        return _packed(child_names(self._list(reader, client)), b"")
+        return self._packed(child_names(self._list(reader, client)), b"")
 
     def _get_children2(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         node = self._list(reader, client)
-        return _packed(child_names(node), node[1])
+        return self._packed(child_names(node), node[1])
+
+    def _packed(self, names: list[str], behind: bytes, prefix: str = "") -> bytes | Work[bytes]:
+        """The names that begin so, as jute has them, and some bytes behind."""
+        if len(names) > PIECE_ELEMENTS:
+            return _pack_in_pieces(names, behind, prefix)
+        self._spend(len(names))
+        return pack_strings([name for name in names if name.startswith(prefix)] if prefix else names) + behind
 
     def _get_acl(self, reader: Reader, client: Client) -> bytes:
         path = read_text(reader)
@@ -158,14 +169,19 @@ class Reads:
     def _sync(self, reader: Reader, _client: Client) -> bytes:
         return pack_string(read_text(reader))
 
-    def _short_multi_read(self, reader: Reader, client: Client) -> bytes:
+    def _short_multi_read(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
+        """What is left of it, where few paths have very many children, must run alone."""
         work = self.multi_read(reader, client)
-        while True:
+        left = PIECE_ELEMENTS
+        while left > 0:
             try:
-                next(work)
+                elements = next(work)
             except StopIteration as stop:
                 result: bytes = stop.value
                 return result
+            self._spend(elements)
+            left -= elements
+        return work
 
     def multi_read(self, reader: Reader, client: Client) -> Work[bytes]:
         """One result for each read; a read that fails does not keep the others from succeeding.
@@ -174,6 +190,7 @@ class Reads:
         """
         parts: list[bytes] = []
         next_yield = _PARTS_PER_PIECE
+        unspent = 0  # names, which short requests may have very many of
         room_bytes = self._multi_read_bytes_max
         data, position, end = reader.data, reader.position, reader.end
         nodes = self._tree.nodes
@@ -198,9 +215,15 @@ class Reads:
                     continue
             contents = node[0]
             if op_code == _GET_CHILDREN:
-                names = pack_strings(child_names(node))
-                if len(names) > PIECE_ELEMENTS:
-                    yield len(names) // 16
+                children = child_names(node)
+                if len(children) > PIECE_ELEMENTS:
+                    names = yield from _pack_in_pieces(children, b"", "")
+                else:
+                    names = pack_strings(children)
+                    unspent += len(children)
+                    if unspent >= PIECE_ELEMENTS:
+                        yield unspent
+                        unspent = 0
                 parts += (_CHILDREN_RESULT, names)
                 room_bytes -= len(names)
                 if room_bytes < 0:
@@ -219,6 +242,8 @@ class Reads:
             reader.position = position
             if not reader.structure(MULTI_HEADER)[1]:
                 raise MarshallingError
+        if unspent:
+            yield unspent
         parts.append(MULTI_END)
         return b"".join(parts)
 
@@ -226,7 +251,7 @@ class Reads:
         prefix = reader.buffer()
         text = "" if prefix is None else prefix.decode(errors="replace")
         owned = list(self._tree.ephemerals.get(client.session_id, ()))
-        return _packed(owned, b"", "" if text.strip() in {"", "/"} else text)
+        return self._packed(owned, b"", "" if text.strip() in {"", "/"} else text)
 
     def _get_all_children_number(self, reader: Reader, client: Client) -> bytes | Work[bytes]:
         path = read_text(reader)
@@ -290,13 +315,6 @@ class Reads:
         if not self._watches.remove(path, kind, client):
             raise NoWatcherError(path)
         return b""
-
-
-def _packed(names: list[str], behind: bytes, prefix: str = "") -> bytes | Work[bytes]:
-    """The names that begin so, as jute has them, and some bytes behind."""
-    if len(names) <= PIECE_ELEMENTS:
-        return pack_strings([name for name in names if name.startswith(prefix)] if prefix else names) + behind
-    return _pack_in_pieces(names, behind, prefix)
 
 
 def _pack_in_pieces(names: list[str], behind: bytes, prefix: str) -> Work[bytes]:

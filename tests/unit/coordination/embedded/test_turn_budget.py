@@ -13,6 +13,7 @@ import pytest
 from barnabas.coordination.embedded import commits as commits_module
 from barnabas.coordination.embedded.engine import _EPHEMERALS_PER_TRANSACTION
 from barnabas.coordination.embedded.server import EmbeddedCoordinator
+from barnabas.coordination.embedded.transactions import SHORT_MULTI_BYTES_MAX
 from barnabas.coordination.embedded.turn_budget import ELEMENTS_PER_TURN, PIECE_ELEMENTS, TurnBudget, Work
 from tests.support.raw_zookeeper import (
     Operation,
@@ -91,6 +92,41 @@ def test_long_lists_in_a_pipeline_take_turns_with_others(operation: Operation, r
             else:
                 names = body[0] if operation is Operation.GET_CHILDREN2 else body
                 assert len(set(names)) == CHILDREN
+
+    run(scenario())
+
+
+def test_lists_that_are_read_together_count_by_their_names(run: Run, tmp_path: Path) -> None:
+    """A short request may ask for very many names, and short names are few bytes."""
+
+    async def scenario() -> None:
+        async with serving(tmp_path) as coordinator:
+            tree = coordinator.engine.tree
+            for parent, count in (("/few", 100), ("/more", 1_000), ("/many", CHILDREN)):
+                tree.create(parent, b"", b"\0\0\0\0", tree.zxid, 0)
+                for number in range(count):
+                    tree.create(f"{parent}/{number}", b"", b"\0\0\0\0", tree.zxid, 0)
+            tree.changes.clear()
+            for path, (data, stat, _, children) in list(tree.nodes.items()):
+                tree.nodes[path] = (data, stat, tree.nodes["/"][2], children)
+            asker = await Caller.open(HOST, coordinator.port)
+            other = await Caller.open(HOST, coordinator.port)
+            for requests, parents in ((20, ["/few"] * 100), (1, ["/more"] * 100), (2, ["/many"] * 2)):
+                turns = Turns(coordinator)
+                request = multi([read(Operation.GET_CHILDREN, path) for path in parents], Operation.MULTI_READ)
+                assert len(request.body) <= SHORT_MULTI_BYTES_MAX
+                asked = [asker.send(request) for _ in range(requests)]
+                await asyncio.sleep(0)
+                made = other.send(create(f"{parents[0]}/new{requests}", b""))
+                answers = [(await each).body for each in asked]
+                assert (await made).error == 0
+                for found in answers:
+                    # Each is of one moment, though others write meanwhile.
+                    assert len({repr(names) for names in found}) == 1
+                total = sum(len(names[-1]) for found in answers for names in found)
+                assert total >= requests * len(parents) * 100
+                assert turns.count >= total // ELEMENTS_PER_TURN
+                assert turns.budget.most_spent <= ELEMENTS_PER_TURN + 2 * PIECE_ELEMENTS + 4_000
 
     run(scenario())
 
