@@ -94,8 +94,9 @@ def health(bootstrap: str, as_json: bool) -> None:
     """Show what is wrong, the worst first, and what to do; the exit status is 1 where something is.
 
     Looked for are: no controller, partitions without a leader, with fewer replicas in sync than min.insync.replicas or
-    with any that are behind, brokers that are gone or do not answer, log directories that cannot be used, and brokers
-    for whose preferred partitions others lead more than leader.imbalance.per.broker.percentage permits.
+    with any that are behind (those that a reassignment is making are not), brokers that are gone or do not answer, log
+    directories that cannot be used, and brokers for whose preferred partitions others lead more than
+    leader.imbalance.per.broker.percentage permits.
     """
 
     async def body(client: Client) -> None:
@@ -127,12 +128,13 @@ async def observe(client: Client) -> Observed:
     async with Admin(client) as admin, BrokerViews(client) as views:
         topics = await admin.describe_topics()
         nodes = [client.cluster.brokers[node_id] for node_id in sorted(client.cluster.brokers)]
-        brokers, min_isr, imbalance_percent = await asyncio.gather(
+        brokers, min_isr, imbalance_percent, adding = await asyncio.gather(
             asyncio.gather(*(_describe_one(admin, views, node, topics) for node in nodes)),
             cluster_health.min_isr_of_behind(admin, topics),
             cluster_health.imbalance_percent(admin, client.cluster.controller_id),
+            cluster_health.adding_replicas(admin, topics, client.cluster.controller_id),
         )
-    return cluster_health.observed(client.cluster, topics, brokers, min_isr, imbalance_percent)
+    return cluster_health.observed(client.cluster, topics, brokers, min_isr, imbalance_percent, adding)
 
 
 def described(

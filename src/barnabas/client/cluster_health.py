@@ -22,7 +22,7 @@ IMBALANCE_PERCENT: Final = 10
 (Kafka's default of leader.imbalance.per.broker.percentage).
 """
 _IMBALANCE_KEY: Final = "leader.imbalance.per.broker.percentage"
-_IMBALANCE_TIMEOUT_MS: Final = 5_000
+_CONTROLLER_TIMEOUT_MS: Final = 5_000
 _NAMES_SHOWN_MAX: Final = 5
 _NAMED_CHARACTERS_MAX: Final = 100
 _NAME_CHARACTERS_MAX: Final = 60
@@ -64,6 +64,8 @@ class Observed:
     """Broker, path and error."""
     imbalance_percent: int = IMBALANCE_PERCENT
     """leader.imbalance.per.broker.percentage of the controller."""
+    adding: Mapping[TopicPartition, Collection[int]] = field(default_factory=dict)
+    """Replicas that reassignments are making: they are not behind, as in Apache Kafka."""
 
 
 class AskedBroker(Protocol):
@@ -83,6 +85,7 @@ def observed(
     brokers: Iterable[AskedBroker],
     min_isr: Mapping[str, int],
     imbalance_percent: int,
+    adding: Mapping[TopicPartition, Collection[int]],
 ) -> Observed:
     """All that was asked, put together; brokers that have left the cluster since are left out."""
     asked = [broker for broker in brokers if broker.node.node_id in cluster.brokers]
@@ -99,6 +102,7 @@ def observed(
             if directory.error is not None
         ],
         imbalance_percent,
+        adding,
     )
 
 
@@ -129,17 +133,31 @@ def document(problem: Problem) -> dict[str, Any]:
 async def min_isr_of_behind(admin: Admin, topics: Mapping[str, TopicInfo]) -> dict[str, int]:
     """min.insync.replicas of the topics that have replicas which are behind."""
     key = "min.insync.replicas"
-    behind = [
-        name
-        for name, topic in topics.items()
-        if any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions.values())
-    ]
+    behind = [name for name, topic in topics.items() if _has_replicas_behind(topic)]
     found = await admin.describe_topic_configs(behind, [key])
     return {
         name: int(entries[key].value or "1")
         for name, entries in found.items()
         if key in entries and (entries[key].value or "").isdigit()
     }
+
+
+async def adding_replicas(
+    admin: Admin, topics: Mapping[str, TopicInfo], controller_id: int
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """The replicas that are being made; not asked for where none is behind, and none where the controller does not
+    tell.
+    """
+    from barnabas.client.errors import ClientTimeoutError
+    from barnabas.wire.errors import KafkaError
+
+    if controller_id < 0 or not any(map(_has_replicas_behind, topics.values())):
+        return {}
+    try:
+        moves = await admin.list_partition_reassignments(None, _CONTROLLER_TIMEOUT_MS)
+    except (ClientTimeoutError, KafkaError):
+        return {}
+    return {partition: move.adding_replicas for partition, move in moves.items()}
 
 
 async def imbalance_percent(admin: Admin, controller_id: int) -> int:
@@ -152,7 +170,7 @@ async def imbalance_percent(admin: Admin, controller_id: int) -> int:
         return IMBALANCE_PERCENT
     try:
         entries = await admin.describe_configs(
-            ResourceType.BROKER, str(controller_id), _IMBALANCE_TIMEOUT_MS, keys=[_IMBALANCE_KEY]
+            ResourceType.BROKER, str(controller_id), _CONTROLLER_TIMEOUT_MS, keys=[_IMBALANCE_KEY]
         )
     except (ClientTimeoutError, KafkaError):
         # What is wrong with the controller is told elsewhere.
@@ -181,6 +199,7 @@ def _partitions(observed: Observed) -> Iterable[Problem]:
     refused: list[TopicPartition] = []
     behind: list[TopicPartition] = []
     last: set[int] = set()
+    lacking: set[int] = set()
     late: set[int] = set()
     for partition, info in _all(observed.topics):
         missing = {*info.replicas} - {*info.isr}
@@ -188,11 +207,13 @@ def _partitions(observed: Observed) -> Iterable[Problem]:
             leaderless.append(partition)
             last |= {*(info.isr or info.replicas)}
             continue
+        if len(info.isr) < min(observed.min_isr.get(partition.topic, 1), len(info.replicas)):
+            refused.append(partition)
+            lacking |= missing
+        missing.difference_update(observed.adding.get(partition, ()))
         if missing:
             behind.append(partition)
             late |= missing
-        if len(info.isr) < min(observed.min_isr.get(partition.topic, 1), len(info.replicas)):
-            refused.append(partition)
     if leaderless:
         yield Problem(
             "without_leader",
@@ -208,13 +229,17 @@ def _partitions(observed: Observed) -> Iterable[Problem]:
             "under_min_isr",
             Severity.CRITICAL,
             f"{_named(refused)}: fewer replicas in sync than min.insync.replicas, acks=all is refused",
-            f"bring {_brokers_named(late)} back in sync",
+            f"bring {_brokers_named(lacking)} in sync",
             tuple(refused),
-            tuple(sorted(late)),
+            tuple(sorted(lacking)),
         )
     if behind:
         dead = late - {*observed.alive}
-        advice = f"start {_brokers_named(dead)}" if dead else f"see how disk and network of {_brokers_named(late)} do"
+        slow = (
+            f"see how disk and network of {_brokers_named(late)} do, and whether `barnabas reassign status` shows "
+            "throttles that were left"
+        )
+        advice = f"start {_brokers_named(dead)}" if dead else slow
         yield Problem(
             "under_replicated",
             Severity.WARNING,
@@ -278,6 +303,10 @@ def _imbalance(observed: Observed) -> Iterable[Problem]:
                 tuple(led_by_others),
                 (node_id,),
             )
+
+
+def _has_replicas_behind(topic: TopicInfo) -> bool:
+    return any(len(partition.isr) < len(partition.replicas) for partition in topic.partitions.values())
 
 
 def _all(topics: Mapping[str, TopicInfo]) -> Iterable[tuple[TopicPartition, PartitionInfo]]:

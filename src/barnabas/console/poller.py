@@ -189,7 +189,7 @@ class Poller:
         if cluster is None:
             return []
         # Looking at very many partitions takes a while; whoever looks sees the same.
-        answers = (self.cluster.answers, self.brokers.answers, self.settings.answers)
+        answers = (self.cluster.answers, self.brokers.answers, self.settings.answers, self.reassignments.answers)
         if self._problems is None or self._problems[0] != answers:
             if self._problems is None or self.figures(cluster).partitions <= SMALL_PARTITIONS:
                 self._problems = answers, diagnose(self._observed(cluster))
@@ -343,7 +343,8 @@ class Poller:
 
     def _observed(self, cluster: Cluster) -> Observed:
         min_isr, percent = self.settings.value or ({}, IMBALANCE_PERCENT)
-        return observed(cluster, cluster.topics, (self.brokers.value or {}).values(), min_isr, percent)
+        adding = {partition: move.adding_replicas for partition, move in (self.reassignments.value or {}).items()}
+        return observed(cluster, cluster.topics, (self.brokers.value or {}).values(), min_isr, percent, adding)
 
     def _sizes(self, view: BrokerView) -> dict[TopicPartition, int]:
         found = self._sizes_known.get(view.node.node_id)

@@ -62,6 +62,7 @@ class FakeCluster:
     log_moves: list[tuple[int, dict[TopicPartition, str]]] = field(default_factory=list)
     """What brokers were told of log directories."""
     reassignments: dict[TopicPartition, PartitionReassignment] = field(default_factory=dict)
+    reassignments_error: Exception | None = None
     api_versions: dict[int, Mapping[int, tuple[int, int]] | Exception] = field(default_factory=dict)
     controller: tuple[BrokerNode, DescribeControllerResponse | None] | Exception | None = None
     cluster: Cluster = field(default_factory=lambda: Cluster("cluster-1", 2, BROKERS))
@@ -343,8 +344,10 @@ class FakeAdmin(_Context):
         return found
 
     async def list_partition_reassignments(
-        self, partitions: Iterable[TopicPartition] | None = None
+        self, partitions: Iterable[TopicPartition] | None = None, _timeout_ms: float | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
+        if self.fake.reassignments_error is not None:
+            raise self.fake.reassignments_error
         wanted = None if partitions is None else {*partitions}
         return {each: found for each, found in self.fake.reassignments.items() if wanted is None or each in wanted}
 

@@ -8,6 +8,9 @@ from dataclasses import replace
 
 from barnabas.client.admin import ConfigEntry
 from barnabas.client.cluster_health import Observed, Severity, diagnose
+from barnabas.client.errors import ClientTimeoutError
+from barnabas.client.reassignments import PartitionReassignment
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster, partition, topic
@@ -51,6 +54,30 @@ def test_too_few_in_sync_is_worse_than_behind() -> None:
     assert kinds(Observed(topics, {1, 2, 3}, 1, {"flights": 1})) == ["under_replicated"]
 
 
+def test_replicas_that_a_reassignment_is_making_are_not_behind() -> None:
+    """As Apache Kafka's tools and metrics have it: a broker that is being filled is no fault of its disk or network."""
+    topics = {"flights": topic("flights", partition(1, (3, 1, 2), isr=(1, 2)), partition(1, (3, 1, 2), isr=(1,)))}
+    moves = {TopicPartition("flights", number): (3,) for number in (0, 1)}
+    (behind,) = diagnose(Observed(topics, {1, 2, 3}, 1, adding=moves))
+    assert (behind.partitions, behind.brokers) == ((TopicPartition("flights", 1),), (2,))
+    assert "whether `barnabas reassign status` shows throttles that were left" in behind.advice
+
+
+def test_what_is_refused_while_replicas_are_made_names_all_that_are_missing() -> None:
+    """Brokers count a replica that is being made among those of which min.insync.replicas may ask for."""
+    topics = {"flights": topic("flights", partition(1, (3, 1), isr=(1,)), partition(2, (2, 4), isr=(2,)))}
+    moves = {TopicPartition("flights", 0): (3,)}
+    refused, behind = diagnose(Observed(topics, {1, 2, 3, 4}, 1, {"flights": 2}, adding=moves))
+    assert (refused.kind, refused.brokers) == ("under_min_isr", (3, 4))
+    assert (behind.kind, behind.brokers) == ("under_replicated", (4,))
+
+
+def test_who_brings_replicas_back_is_of_the_partitions_that_refuse() -> None:
+    topics = {"flights": topic("flights", partition(1, (1, 2, 3), isr=(1,)), partition(1, (1, 4, 5), isr=(1, 4)))}
+    refused, behind = diagnose(Observed(topics, {1, 2, 3, 4, 5}, 1, {"flights": 2}))
+    assert (refused.brokers, behind.brokers) == ((2, 3), (2, 3, 5))
+
+
 def test_min_isr_is_never_more_than_there_are_replicas() -> None:
     topics = {"flights": topic("flights", partition(1, (1,)))}
     assert kinds(Observed(topics, {1}, 1, {"flights": 2})) == []
@@ -90,6 +117,17 @@ def test_the_command_ends_with_1_where_something_is_wrong(cluster: FakeCluster, 
         ("under_min_isr", [{"topic": "flights", "partition": 0}], [2]),
         ("under_replicated", [{"topic": "flights", "partition": 0}], [2]),
     ]
+
+
+def test_the_command_asks_the_controller_what_is_being_moved(cluster: FakeCluster, barnabas: Barnabas) -> None:
+    cluster.add(topic("flights", partition(1, (3, 1), isr=(1,))))
+    assert barnabas("cluster", "health").status == 1
+    cluster.reassignments = {TopicPartition("flights", 0): PartitionReassignment((3, 1), (3,), ())}
+    assert barnabas("cluster", "health") == Done(0, "All is well: 3 brokers, 1 partition.\n", "")
+    # Who may not ask, or is not answered, is told as ever.
+    for error in (KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ClientTimeoutError("nobody answers")):
+        cluster.reassignments_error = error
+        assert "flights-0: replicas are behind" in barnabas("cluster", "health").output
 
 
 def test_the_command_on_a_whole_cluster(cluster: FakeCluster, barnabas: Barnabas) -> None:

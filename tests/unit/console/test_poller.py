@@ -11,6 +11,7 @@ import pytest
 from barnabas.client.client import Client
 from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo, TopicInfo
 from barnabas.client.cluster_health import Observed, Problem, diagnose
+from barnabas.client.reassignments import PartitionReassignment
 from barnabas.client.settings import ClientSettings
 from barnabas.console.groups import Group, GroupsAndEnds
 from barnabas.console.history import SERIES_MAX
@@ -103,5 +104,19 @@ def test_what_is_wrong_is_looked_for_once_for_each_answer(monkeypatch: pytest.Mo
         poller.cluster.answers = 2
         poller.problems()
         assert len(looked) == 2
+
+    _with_poller(body)
+
+
+def test_replicas_that_are_being_made_are_not_behind_as_soon_as_that_is_known() -> None:
+    info = PartitionInfo(1, 0, (2, 1), (1,), ())
+    topic = TopicInfo("a", bytes(16), is_internal=False, partitions={0: info})
+
+    async def body(poller: Poller) -> None:
+        poller.cluster.value = Cluster("c", 1, {1: BrokerNode(1, "h", 1), 2: BrokerNode(2, "h", 2)}, {"a": topic})
+        assert [each.kind for each in poller.problems()] == ["under_replicated"]
+        poller.reassignments.value = {TopicPartition("a", 0): PartitionReassignment((2, 1), (2,), ())}
+        poller.reassignments.answers += 1
+        assert poller.problems() == []
 
     _with_poller(body)
