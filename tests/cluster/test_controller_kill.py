@@ -4,7 +4,7 @@ The steps are known by what the controller writes: a door before the coordinator
 two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one. One step of each by
 default; all of them, each behind its write, with BARNABAS_LONG_FAILURES=1 (`make test-cluster`; two of each in
 `.ci/run`); and with BARNABAS_ALL_STEPS=1 too, as the nightly does, also ahead of it: the step before, but for what is
-done in between.
+done in between. Beside that: one that writes late, when another is elected, and a target that is dead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.by_night import by_night
 from tests.support.coordinator_door import CoordinatorDoor, Write
 from tests.support.embedded_coordinator import EmbeddedCoordinator
-from tests.support.raw_zookeeper import Operation, RawSession, create, read
+from tests.support.raw_zookeeper import Operation, RawSession, create, delete, read
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import brokers_known_at, call, controller_port, leaders, metadata
 
@@ -93,6 +93,19 @@ class Cluster:
     def exists(self, path: str) -> bool:
         with self._session() as session:
             return not session.call(read(Operation.EXISTS, path)).error
+
+    def remove(self, *paths: str) -> None:
+        with self._session() as session:
+            for path in paths:
+                assert session.call(delete(path)).error == 0
+
+    def session_of(self, broker_id: int) -> object:
+        """In which the broker is registered."""
+        with self._session() as session:
+            return session.call(read(Operation.EXISTS, f"/brokers/ids/{broker_id}")).body.ephemeral_owner
+
+    def times_resigned(self, broker_id: int) -> int:
+        return self.brokers[broker_id].log_path.read_text("utf-8", "replace").count("Resigned")
 
     def put(self, path: str, value: Any) -> None:
         with self._session() as session:
@@ -269,6 +282,37 @@ def test_a_deletion_is_finished_by_the_next_controller(cluster: Cluster, step: s
         )
     for broker_id in OLD:
         cluster.wait(lambda: not cluster.has_directory(broker_id, topic), "the replica is deleted")  # noqa: B023
+
+
+# A controller that is not the controller any more.
+
+
+def test_what_a_deposed_controller_writes_late_changes_nothing(cluster: Cluster) -> None:
+    """Its write is on its way when another is elected, and its session lives: but for the epoch it would be taken,
+    since nobody else has written the znode.
+    """
+    topic = "late"
+    cluster.make_topic(topic)
+    request = {"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": NEW}]}
+    delay = cluster.door.delay(lambda write: assigns(write, topic, is_over=False))
+    cluster.put(REQUESTS, request)
+    cluster.wait(delay.reached.is_set, "the controller begins")
+    deposed, epoch = cluster.get("/controller")["brokerid"], cluster.get("/controller_epoch")
+    # The next controller is to have no reason to write it.
+    cluster.remove(REQUESTS, "/controller")
+    cluster.wait(lambda: (cluster.get("/controller") or {}).get("brokerid", deposed) != deposed, "another is elected")
+    assert cluster.get("/controller_epoch") == epoch + 1
+    session, resigned = cluster.session_of(deposed), cluster.times_resigned(deposed)
+    delay.release()
+    cluster.wait(delay.answered.is_set, "the late write is answered")
+    assert cluster.session_of(deposed) == session
+    cluster.wait(lambda: cluster.times_resigned(deposed) > resigned, "it resigns")
+    assert cluster.get(topic_path(topic))["partitions"] == {"0": [*OLD]}
+    assert not cluster.get(topic_path(topic)).get("adding_replicas")
+    assert cluster.get("/controller_epoch") == epoch + 1
+    cluster.wait_until_whole()
+    assert cluster.is_led_by_all(topic, OLD)
+    assert cluster.count_records(topic) == RECORDS
 
 
 # A target that is not there.

@@ -2,6 +2,7 @@
 
 Brokers connect to the door's port. It hands everything through, until a write is what was asked for: then the broker
 that sent it hears nothing any more, and nothing more of it is handed on. So the test can kill its process just there.
+Or the write is only late: it waits in the door, with all that its broker asks for behind it, while its session lives.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.support.raw_zookeeper import Decoder, Operation
 
 _WRITES = frozenset({Operation.CREATE, Operation.CREATE2, Operation.SET_DATA, Operation.DELETE})
 _HEADER = struct.Struct(">i")
+_PING_XID = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class Stop:
     reached: threading.Event = field(default_factory=threading.Event)
 
 
+@dataclass(slots=True)
+class Delay(Stop):
+    """Where a write is late; `release` sends it on, and `answered` is set with its answer."""
+
+    release: Callable[[], None] = lambda: None
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
 class CoordinatorDoor:
     """One port before the coordinator's. Every connection has two threads, which end with it."""
 
@@ -56,6 +66,13 @@ class CoordinatorDoor:
         with self._lock:
             self._stop = Stop(matches, is_behind)
             return self._stop
+
+    def delay(self, matches: Callable[[Write], bool]) -> Delay:
+        """Has the first write like this wait for `release`; like a stop it is the only one."""
+        delay = Delay(matches, is_behind=False)
+        with self._lock:
+            self._stop = delay
+        return delay
 
     def close(self) -> None:
         with self._lock:
@@ -99,6 +116,9 @@ class _Connection:
         self._lock = threading.Lock()
         self._last_answer: tuple[int, Stop] | None = None
         """The request whose answer is not handed on, nor anything behind it."""
+        self._late: list[bytes] | None = None
+        """What waits for `Delay.release`; None while nothing does."""
+        self._delayed: tuple[int, Delay] | None = None
 
     def start(self) -> None:
         for target in (self._to_coordinator, self._to_broker):
@@ -110,7 +130,9 @@ class _Connection:
             # The first frame of a connection asks for a session.
             stop = None if is_first or is_stopped else self._door.take(_writes_of(frame))
             is_first = False
-            if stop is not None:
+            if isinstance(stop, Delay):
+                self._delay(frame, stop)
+            elif stop is not None:
                 is_stopped = True
                 if stop.is_behind:
                     with self._lock:
@@ -118,9 +140,29 @@ class _Connection:
                     _send(self._coordinator, frame)
                 else:
                     stop.reached.set()
-            elif not is_stopped:
+            elif not is_stopped and not self._is_late(frame):
                 _send(self._coordinator, frame)
         self._end()
+
+    def _delay(self, frame: bytes, delay: Delay) -> None:
+        with self._lock:
+            self._late = [frame]
+            self._delayed = _HEADER.unpack_from(frame)[0], delay
+        delay.release = self._release
+        delay.reached.set()
+
+    def _is_late(self, frame: bytes) -> bool:
+        with self._lock:
+            if self._late is None or _HEADER.unpack_from(frame)[0] == _PING_XID:
+                return False
+            self._late.append(frame)
+            return True
+
+    def _release(self) -> None:
+        with self._lock:
+            for frame in self._late or ():
+                _send(self._coordinator, frame)
+            self._late = None
 
     def _to_broker(self) -> None:
         is_first = True
@@ -133,6 +175,9 @@ class _Connection:
                 for _ in _frames(self._coordinator):
                     pass
                 break
+            delayed = self._delayed
+            if delayed is not None and not is_first and _HEADER.unpack_from(frame)[0] == delayed[0]:
+                delayed[1].answered.set()
             is_first = False
             _send(self._broker, frame)
         self._end()
