@@ -17,6 +17,7 @@ import asyncio
 import gc
 import json
 import logging
+import random
 import resource
 import sys
 import tempfile
@@ -148,10 +149,13 @@ class Stalls:
 
 
 async def write_partitions(
-    client: Client, host: RealHost, topics: int, partitions: int, brokers: Sequence[int]
+    client: Client, host: RealHost, topics: int, partitions: int, brokers: Sequence[int], *, aged: bool = False
 ) -> None:
-    """Topics whose replicas are all on these brokers, three or more."""
+    """Topics whose replicas are all on these brokers, three or more. Of `aged` ones hardly any have the same epoch, as
+    in a cluster that has lived; all others are as if just made, and equal.
+    """
     operations: list[Operation[object]] = []
+    chance = random.Random(1)
     for first in range(topics):
         topic = f"topic-{first:05}"
         assigned = {
@@ -162,7 +166,8 @@ async def write_partitions(
         operations.append(Create(topic_path(topic), assignment.encode()))  # type: ignore[arg-type]
         operations.append(Create(partitions_path(topic), None))  # type: ignore[arg-type]
         for number, replicas in assigned.items():
-            state = PartitionState(replicas.replicas[0], 0, replicas.replicas, 1)
+            leader_epoch = chance.randrange(1_000_000) if aged else 0
+            state = PartitionState(replicas.replicas[0], leader_epoch, replicas.replicas, 1)
             operations.append(Create(partition_path(topic, number), None))  # type: ignore[arg-type]
             operations.append(Create(partition_state_path(topic, number), state.encode()))  # type: ignore[arg-type]
     outcomes = await client.submit(operations)

@@ -71,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Time the controller beside Apache Kafka's.")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--partitions", type=int, default=100_000, help="those that are taken over")
+    parser.add_argument("--aged", action="store_true", help="their epochs differ, as in a cluster that has lived")
     parser.add_argument("--led", type=int, default=700, help="those that each broker leads when one dies")
     parser.add_argument(
         "--led-alone", type=int, default=0, help="those that one broker leads, of which it dies; 0: not"
@@ -120,7 +121,7 @@ def takeover(given: argparse.Namespace, kind: str, directory: Path) -> dict[str,
     try:
         made.start_coordinator()
         topics = max(1, given.partitions // 100)
-        on_coordinator(made, lambda host, client: _write(host, client, topics, given.partitions))
+        on_coordinator(made, lambda host, client: _write(host, client, topics, given))
         (broker,) = made.brokers
         broker.process.start()
         wait_until(
@@ -225,10 +226,10 @@ def on_coordinator(running: Cluster, work: Callable[[RealHost, Client], object])
     return run(main, loop_factory=fastest_loop_factory())
 
 
-async def _write(host: RealHost, client: Client, topic_count: int, partition_count: int) -> None:
+async def _write(host: RealHost, client: Client, topic_count: int, given: argparse.Namespace) -> None:
     for path in PERSISTENT_PATHS:
         await client.ensure_path(path)
-    await write_partitions(client, host, topic_count, partition_count, DEAD)
+    await write_partitions(client, host, topic_count, given.partitions, DEAD, aged=given.aged)
 
 
 def _spread(running: Cluster, led: int) -> None:
