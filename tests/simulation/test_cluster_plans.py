@@ -38,6 +38,7 @@ SEEN = {
         "flushed: kept when power failed",
         "flushed: taken when power failed",
         "flushed: told while others were not synced",
+        "flushed: told and in the file",
     ),
     "former": ("states put right",),
     "office": ("logins", "logins repeated"),

@@ -2,7 +2,8 @@
 
 Invariants: of the records that a broker has acknowledged, with acks=1 or acks=all, and still had when its power failed,
 it has lost fewer than `flush.messages` afterwards in each partition: none where that is 1. And whenever a user is told
-of a record, fewer of those up to it are not on that broker's disk yet: power need not fail in that very moment.
+of a record, it is in that broker's file, so that the end of the process takes nothing; and fewer of those up to it are
+not on that broker's disk yet: neither need come in that very moment.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.testing.cluster_history import RecordId
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.probes import after, before
@@ -51,6 +53,8 @@ class FlushedTopics:
         """By broker, and by offset."""
         self._sent = 0
         self._before: dict[tuple[int, TopicPartition], _Kept] = {}
+        self._cut_off_at: dict[TopicPartition, float] = {}
+        """When somebody's log of it lost its end, by a truncation or with the power."""
 
     async def produce(self, host: Host) -> None:
         """Senders that do not wait for each other, until the users are to stop."""
@@ -68,23 +72,30 @@ class FlushedTopics:
             await client.timers.sleep(random.expovariate(1 / PAUSE_MS))
             for _ in range(BURST):
                 self._sent += 1
-                record, acks = RecordId(0, self._sent), random.choice((1, -1))
+                record, acks, since = RecordId(0, self._sent), random.choice((1, -1)), users.now()
                 told = await send_one(client, lane, partition, record, acks)
                 if told is None:
                     break
                 self.counts[f"flushed: acks {acks}"] += 1
                 self._acknowledged.setdefault((told.broker_id, partition), {})[told.offset] = record
-                self._is_told(told, partition)
+                self._is_told(told, partition, since)
                 await client.timers.sleep(random.expovariate(1 / BURST_PAUSE_MS))
 
-    def _is_told(self, told: Told, partition: TopicPartition) -> None:
+    def _is_told(self, told: Told, partition: TopicPartition, since: float) -> None:
         log = StoredLog(self._machines[told.broker_id].disk, self._directories, partition)
+        had = {stored.offset: stored.record for stored in log.records()}
+        acknowledged = self._acknowledged[told.broker_id, partition]
+        if self._cut_off_at.get(partition, -1.0) < since:
+            self.counts["flushed: told and in the file"] += 1
+            if had.get(told.offset) != acknowledged[told.offset]:
+                self._users.history.unflushed.append(
+                    f"broker {told.broker_id} has acknowledged the record at {told.offset} of {partition.topic}-"
+                    f"{partition.partition}, and at {self._users.now():.3f} s its file does not have it yet"
+                )
         synced = log.synced_end_offset()
         self.counts["flushed: told while others were not synced"] += synced is not None
         if synced is None or told.offset < synced:
             return
-        had = {stored.offset: stored.record for stored in log.records()}
-        acknowledged = self._acknowledged[told.broker_id, partition]
         unsynced = [
             at for at in range(synced, told.offset + 1) if at in acknowledged and acknowledged[at] == had.get(at)
         ]
@@ -98,6 +109,8 @@ class FlushedTopics:
     def probes(self) -> Iterator[None]:
         """Looks at each loss of power, while this lasts."""
         with (
+            before(PartitionLog, "truncate_to", self._cut_off),
+            before(PartitionLog, "truncate_fully_and_start_at", self._cut_off),
             before(SimulatedMachine, "power_fail", self._power_fails),
             after(SimulatedMachine, "power_fail", self._power_has_failed),
         ):
@@ -106,11 +119,15 @@ class FlushedTopics:
     def _partitions(self) -> list[TopicPartition]:
         return [TopicPartition(topic, number) for topic in self._flush_messages for number in range(PARTITION_COUNT)]
 
+    def _cut_off(self, log: PartitionLog, *_offset: object) -> None:
+        self._cut_off_at[log.partition] = self._users.now()
+
     def _power_fails(self, machine: SimulatedMachine) -> None:
         broker_id = self._brokers.get(machine.name)
         if broker_id is None:
             return
         for partition in self._partitions():
+            self._cut_off_at[partition] = self._users.now()
             log = StoredLog(machine.disk, self._directories, partition)
             self._before[broker_id, partition] = {stored.offset: stored.record for stored in log.records()}
 
