@@ -49,6 +49,7 @@ from barnabas.kernel.ids import Uuid
 from barnabas.kernel.logs import Logs
 from barnabas.kernel.long_turns import LongTurn
 from barnabas.kernel.metrics import MetricsRegistry
+from barnabas.kernel.real_collector import rest_while_importing
 from barnabas.kernel.real_host import RealHost, fastest_loop_factory, run
 from barnabas.kernel.real_turn_watch import TurnWatch
 from barnabas.kernel.timers import Timers
@@ -66,8 +67,6 @@ from barnabas.wire.messages import (
 from tests.support.embedded_coordinator import embedded_coordinator
 
 LISTENER = "PLAINTEXT"
-# As a broker has them.
-_COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 DEAD = (1, 2, 3)
 FIRST_LIVE = 4
 LIVE_BROKERS = 3
@@ -245,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--core", action="store_true", help="Nothing is encoded.")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    rest_while_importing()
     with tempfile.TemporaryDirectory() as directory, embedded_coordinator(Path(directory)) as coordinator:
         figures = run(
             lambda host: measure(host, coordinator.address, given),

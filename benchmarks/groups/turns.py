@@ -10,7 +10,6 @@ members and by what they name and own; and larger ones, which are refused.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import sys
 import time
@@ -18,14 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from barnabas.coordinators.consumer_group.conversion import CONVERTED_MEMBERS_MAX
+from barnabas.kernel.real_collector import rest_while_importing
 from tests.unit.coordinators.consumer_group.classic_consumer import ClassicConsumer
 from tests.unit.coordinators.consumer_group.consumer_world import ConsumerWorld, FakeTopics, NextMember
 from tests.unit.coordinators.consumer_group.mixed_groups import is_classic
 
 ROUNDS = 5
 TURN_MS_MAX = 50.0
-# As a broker has them.
-_COLLECTOR_THRESHOLDS = (20_000, 4, 1000)
 SHAPES = {
     "400 members, a partition each": (CONVERTED_MEMBERS_MAX, 1, CONVERTED_MEMBERS_MAX),
     "400 members, 2,000 partitions": (CONVERTED_MEMBERS_MAX, 1, 2_000),
@@ -54,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
-    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
+    rest_while_importing()
     found = {name: [measure(*shape) for _ in range(given.rounds)] for name, shape in SHAPES.items()}
     if given.json is not None:
         given.json.write_text(json.dumps(found, indent=2) + "\n")

@@ -78,6 +78,30 @@ def test_what_came_while_the_collector_was_off_is_not_looked_at(run: Run) -> Non
     run(scenario())
 
 
+def test_no_look_is_at_more_than_so_many_objects_however_many_are_made(run: Run) -> None:
+    async def scenario() -> None:
+        policy = CollectorPolicy(asyncio.get_running_loop())
+        real_collector.rest_while_importing()
+        policy.start()
+        looked_at: list[int] = []
+
+        def look(phase: str, info: dict[str, Any]) -> None:
+            if phase == "start":
+                looked_at.append(sum(len(gc.get_objects(generation=old)) for old in range(info["generation"] + 1)))
+
+        gc.callbacks.append(look)
+        try:
+            state = make(500_000)
+        finally:
+            gc.callbacks.remove(look)
+            policy.stop()
+        assert len(state) == 500_000
+        assert len(looked_at) >= 20
+        assert max(looked_at) <= YOUNG_OBJECTS_MAX + 100
+
+    run(scenario())
+
+
 def test_what_is_old_is_not_looked_at_by_an_automatic_collection(run: Run) -> None:
     async def scenario() -> None:
         policy = CollectorPolicy(asyncio.get_running_loop())
