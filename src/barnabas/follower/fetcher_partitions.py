@@ -230,6 +230,11 @@ class FetcherPartitions:
     def has_unsettled(self) -> bool:
         return any(fetched.delayed_until is None for fetched in self._unsettled.values())
 
+    @property
+    def has_due(self) -> bool:
+        """Whether there is anything to fetch now."""
+        return any(fetched.position() is not None for fetched in self._partitions.values())
+
     def delay(self, fetched: FetchedPartition, until: float) -> None:
         """Leaves a partition alone until a time of the loop's clock; nothing if it is delayed already."""
         if fetched.delayed_until is None:

@@ -44,6 +44,10 @@ class LeaderConnection(Protocol):
         """Sends a request and returns the response; raises ConnectionError and TimeoutError."""
         ...
 
+    async def ready(self, timeout_ms: float) -> None:
+        """Returns once connected; raises as `send` does."""
+        ...
+
     def close(self) -> None:
         """Ends the connection at once; what is in flight fails."""
         ...

@@ -160,6 +160,9 @@ class ReplicaFetcher:
 
     async def _fetch_on(self) -> None:
         """Fetches until something has to be settled, or there is nothing to fetch; raises when a fetch failed."""
+        if self._session.is_full and self._partitions.has_due:
+            # A leader that is gone is tried again and again, and a request that names all takes long to make.
+            await self._connection.ready(self._context.settings.request_timeout_ms)
         chain = self._chain = self._context.loop.create_future()
         self._send()
         await chain

@@ -78,6 +78,9 @@ class Nowhere:
     async def send(self, *_: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 
+    async def ready(self, *_: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
     async def send_in_version(self, *_: Any) -> Any:
         await asyncio.get_running_loop().create_future()
 

@@ -54,6 +54,14 @@ class PlayedLeader:
     def __init__(self) -> None:
         self.sent: asyncio.Queue[Sent] = asyncio.Queue()
         self.is_closed = False
+        self.is_gone = False
+        self.attempts = 0
+        """To connect to it while it is gone."""
+
+    async def ready(self, _timeout_ms: float) -> None:
+        if self.is_gone:
+            self.attempts += 1
+            raise ConnectionError("nobody listens")
 
     def connect(self, _node: Node, _client_id: str) -> PlayedLeader:
         return self
