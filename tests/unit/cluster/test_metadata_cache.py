@@ -304,3 +304,39 @@ class TestResponses:
             metadata.image, "__consumer_offsets", "CLIENTS", is_version_0=False, names_missing_listener=True
         )
         assert found.is_internal
+
+
+def test_of_very_many_different_states_not_all_are_remembered_and_each_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("barnabas.cluster.metadata_cache._SHARED_STATES_MAX", 3)
+    monkeypatch.setattr("barnabas.cluster.metadata_cache._SHARED_LISTS_MAX", 3)
+    metadata = cache()
+    for number in range(20):
+        lone = state(number, leader_epoch=number % 7)
+        lone.isr = [number % 5]
+        metadata.apply(told(lone))
+        assert len(metadata._shared_states) <= 3
+        assert len(metadata._shared) <= 3
+    for number, known in metadata.image.topics["flights"].partitions.items():
+        assert (known.leader_epoch, known.isr, known.replicas) == (number % 7, (number % 5,), (1, 2, 3))
+
+
+def test_what_differs_in_one_thing_alone_is_news_and_changes_no_other_partition() -> None:
+    """Partitions share one state where all of it is equal; one with another epoch or version is not equal."""
+    metadata = cache()
+    metadata.apply(told(state(0), state(1)))
+    before = metadata.image.topics["flights"].partitions
+    assert before[0] is before[1]
+    fields: list[tuple[str, object]] = [("leader", 2), ("leader_epoch", 1), ("zk_version", 4), ("controller_epoch", 2)]
+    fields += [("isr", [2, 1]), ("replicas", [1, 3, 2]), ("offline_replicas", [])]
+    for name, value in fields:
+        news = state(0)
+        setattr(news, name, value)
+        change = metadata.apply(told(news))
+        assert change.changed == (TopicPartition("flights", 0),), name
+        partitions = change.image.topics["flights"].partitions
+        assert partitions[0] != partitions[1]
+        assert partitions[1] is before[1]
+        metadata.apply(told(state(0)))
+        assert metadata.image.topics["flights"].partitions[0] is before[1]

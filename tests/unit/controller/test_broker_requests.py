@@ -145,6 +145,35 @@ def test_partitions_with_the_same_brokers_share_their_lists(context: ControllerC
     assert cast("Any", later.message).topic_states[0].partition_states[0].isr is not first.isr
 
 
+def test_of_very_many_different_lists_not_all_are_remembered_and_each_is_its_own(
+    context: ControllerContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas.controller.broker_requests._SHARED_LISTS_MAX", 3)
+    partitions = [TopicPartition("b", number) for number in range(1, 9)]
+    for partition in partitions:
+        replicas = (partition.partition, 1_000 + partition.partition % 2)
+        context.set_assignment(partition, ReplicaAssignment(replicas))
+        context.set_leadership(partition, LeaderAndIsr(replicas[0], 0, replicas[:1], 4))
+    batch = batch_of(context)
+    held: list[int] = []
+    listed = RequestBatch._listed
+
+    def counting(batch: RequestBatch, broker_ids: tuple[int, ...]) -> list[int]:
+        found = listed(batch, broker_ids)
+        held.append(len(batch._lists))
+        return found
+
+    monkeypatch.setattr(RequestBatch, "_listed", counting)
+    batch.add_update_metadata([1], partitions)
+    (request,) = requests_of(batch.effects())
+    (topic,) = cast("Any", request.message).topic_states
+    for state in topic.partition_states:
+        number = state.partition_index
+        assert (state.isr, state.replicas) == ([number], [number, 1_000 + number % 2])
+        assert state.offline_replicas == [each for each in state.replicas if each not in {1, 2, 3}]
+    assert max(held) == 3
+
+
 def test_brokers_can_be_told_of_each_other_before_any_partition(context: ControllerContext) -> None:
     batch = batch_of(context)
     batch.add_update_metadata(context.live_or_shutting_down_brokers)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from typing import Any
 
 import pytest
 
-from barnabas.controller.effects import ControllerMovedError
+from barnabas.controller.effects import ControllerMovedError, Effect, GiveWay
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -314,6 +315,29 @@ def test_why_very_many_stay_offline_is_not_gathered() -> None:
     assert (list(moves.elected), moves.failed) == ([A1], {})
     assert any("none of the replicas [1] is alive" in line.message for line in cluster.shell.lines)
     assert cluster.context.partition_state(A0) is OFFLINE
+
+
+def test_what_is_tried_in_batches_is_told_of_all_of_them_with_ways_given_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("barnabas.controller.partition_state_machine.PARTITIONS_PER_BATCH", 2)
+    cluster = Cluster(live=(2,))
+    partitions = [TopicPartition("a", number) for number in range(5)]
+    for partition in partitions:
+        cluster.lead(cluster.assign(partition, 1, 2), 1, 1)
+        offline(cluster, partition)
+    ways: list[GiveWay] = []
+    carry_out = cluster.shell.carry_out
+
+    def counting(effect: Effect) -> Any:
+        if isinstance(effect, GiveWay):
+            ways.append(effect)
+        return carry_out(effect)
+
+    monkeypatch.setattr(cluster.shell, "carry_out", counting)
+    moves = cluster.shell.run(machine_of(cluster, unclean=True).try_online())
+    assert (list(moves.elected), moves.unclean) == (partitions, partitions)
+    assert len(ways) == 2
 
 
 def test_one_topic_can_be_tried_alone() -> None:

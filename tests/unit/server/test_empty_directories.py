@@ -6,7 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from barnabas.coordination.errors import NoNodeError
+import pytest
+
+from barnabas.coordination.errors import NoNodeError, SessionExpiredError
 from barnabas.server.empty_directories import replicas_of
 from barnabas.wire.topics import TopicPartition
 
@@ -23,6 +25,15 @@ class Session:
     async def get_many(self, paths: list[str]) -> list[Any]:
         found: dict[str, Any] = {"gone": NoNodeError("gone"), "spoiled": SimpleNamespace(data=b"garbage")}
         return [found.get(path.rpartition("/")[2], SimpleNamespace(data=ASSIGNED)) for path in paths]
+
+
+def test_a_session_that_ends_while_topics_are_read_is_an_error_and_nothing_is_taken_for_all() -> None:
+    class Ending(Session):
+        async def get_many(self, paths: list[str]) -> list[Any]:
+            return [*(await super().get_many(paths))[:-1], SessionExpiredError()]
+
+    with pytest.raises(SessionExpiredError):
+        asyncio.run(replicas_of(cast("Any", Ending()), 3))
 
 
 def test_each_topic_has_a_turn_of_the_loop() -> None:
