@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.apache_kafka import LOG_DIRS_COMMAND, REASSIGN_COMMAND, ToolRun, tool_run
+from tests.support.apache_kafka import CONFIG_COMMAND, LOG_DIRS_COMMAND, REASSIGN_COMMAND, ToolRun, tool_run
 from tests.support.apache_kafka_cluster import apache_kafka_cluster
 from tests.support.broker_process import broker_cluster
 from tests.support.command_suite import barnabas, fill, fill_in_batches
@@ -64,6 +64,13 @@ class Side:
                 entry["log_dirs"] = [self.log_directory(each, letter) for each, letter in pairs]
             entries.append(entry)
         return self.file(name, {"version": 1, "partitions": entries})
+
+    def replication_throttles(self, topic: str) -> list[tuple[int, list[str], str]]:
+        """What `kafka-configs` says of the topic and of each broker."""
+        of_topic = ("--entity-type", "topics", "--entity-name", topic)
+        of_brokers = [("--entity-type", "brokers", "--entity-name", str(number)) for number in (1, 2, 3)]
+        said = [self._run(CONFIG_COMMAND, *entity, "--describe") for entity in (of_topic, *of_brokers)]
+        return [(done.status, sorted(done.output.splitlines()), done.errors) for done in said]
 
     def verified(self, path: str) -> ToolRun:
         return self.reassign("--reassignment-json-file", path, "--verify", "--preserve-throttles")
@@ -160,6 +167,50 @@ def test_the_same_is_said_of_moves_between_brokers(both: tuple[Side, Side]) -> N
     said = compared(both, moves_between_brokers)
     assert "Reassignment of partition moved-0 is completed." in said["verify"].output
     assert "Clearing broker-level throttles on brokers 1,2,3" in said["verify"].output
+
+
+def moves_that_are_under_way(side: Side) -> dict[str, object]:
+    said: dict[str, object] = {}
+    topic, run = "slow", side.reassign
+    done = barnabas(side.bootstrap, "topic", "create", topic, "--partitions", "1", "--replication-factor", "1")
+    assert done.status == 0, done.errors
+    first = side.plan("slow-first", topic, [1])
+    run("--reassignment-json-file", first, "--execute")
+    side.wait(first)
+    fill_in_batches(side.bootstrap, topic, BATCHES, BATCH_BYTES)
+    away, elsewhere = side.plan("slow-away", topic, [2]), side.plan("slow-elsewhere", topic, [3])
+    said["execute"] = run("--reassignment-json-file", away, "--execute", "--throttle", SLOW)
+    said["list"] = run("--list")
+    said["verify"] = run("--reassignment-json-file", away, "--verify")
+    said["configs"] = side.replication_throttles(topic)
+    said["execute another"] = first_lines(run("--reassignment-json-file", elsewhere, "--execute"))
+    said["cancel another partition"] = first_lines(
+        # Without it the tool removes the rates of all brokers.
+        run("--reassignment-json-file", side.plan("nobody", "nowhere", [1]), "--cancel", "--preserve-throttles")
+    )
+    additional = ("--execute", "--additional", "--throttle", SLOW)
+    said["execute in its place"] = run("--reassignment-json-file", elsewhere, *additional)
+    said["list again"] = run("--list")
+    said["verify what was replaced"] = side.verified(away)
+    said["configs again"] = side.replication_throttles(topic)
+    said["cancel"] = run("--reassignment-json-file", elsewhere, "--cancel")
+    said["list nothing"] = run("--list")
+    said["verify what was cancelled"] = side.verified(elsewhere)
+    said["verify where it was"] = side.verified(first)
+    said["cancel again"] = run("--reassignment-json-file", elsewhere, "--cancel", "--preserve-throttles")
+    said["configs in the end"] = side.replication_throttles(topic)
+    return said
+
+
+@pytest.mark.timeout(900)
+def test_the_same_is_said_of_moves_that_are_under_way_replaced_and_cancelled(both: tuple[Side, Side]) -> None:
+    said = compared(both, moves_that_are_under_way)
+    assert "slow-0: replicas: 2,1. adding: 2. removing: 1." in said["list"].output
+    assert "Reassignment of partition slow-0 is still in progress." in said["verify"].output
+    assert "Cannot execute because there is an existing partition assignment." in "".join(said["execute another"][1])
+    assert "slow-0: replicas: 3,1. adding: 3. removing: 1." in said["list again"].output
+    assert "Successfully cancelled partition reassignment for: slow-0" in said["cancel"].output
+    assert "No partition reassignments found." in said["list nothing"].output
 
 
 # Log directories.
