@@ -4,18 +4,21 @@ once, at the next start, and a move that was interrupted can be made again.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pytest
 
-from barnabas.kernel.host import Host
+from barnabas.kernel.host import Host, Offload, OffloadKind
 from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import ReadIsolation
-from barnabas.testing.simulated_host import Main
+from barnabas.testing.simulated_host import Main, SimulatedMachine
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from barnabas.wire.errors import KafkaError
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_broker, records
@@ -199,3 +202,99 @@ def test_power_may_fail_at_any_step(config: LogConfig, seed: int, writes: str) -
     assert found["taken the place"] + found["complete, and"], found
     assert found["future"], found
     assert not found["left alone"], found
+
+
+class HeldQueue:
+    """Work off the loop, of which what the queue of one directory is to change never begins, once it is held."""
+
+    def __init__(self, offload: Offload) -> None:
+        self._offload = offload
+        self.held: str | None = None
+
+    def __call__(
+        self,
+        kind: OffloadKind,
+        function: Callable[..., Any],
+        /,
+        *arguments: Any,
+        order: Hashable | None = None,
+        lane: str | None = None,
+    ) -> asyncio.Future[Any]:
+        if kind is OffloadKind.WRITE and lane is not None and lane == self.held:
+            return asyncio.get_running_loop().create_future()
+        return self._offload(kind, function, *arguments, order=order, lane=lane)
+
+
+def half_replaced(promised: Promised, config: LogConfig, seed: int, held: str) -> Main:
+    """One of the two queues has given its directory the new name, and the other one does not come to it."""
+
+    async def main(host: Host) -> None:
+        choose = random.Random(seed)
+        queues = HeldQueue(host.offload)
+        async with log_broker(
+            replace(host, offload=queues),
+            *DIRECTORIES,
+            config=config,
+            settings=settings_of("offload"),
+            is_clean=False,
+        ) as broker:
+            manager = broker.manager
+            current = broker.log()
+            assert current.log_directory.path == DIRECTORIES[0]
+            await append(broker, promised, 8, choose)
+            current.update_high_watermark(5)
+            future = manager.create_future_log(current, manager.directories[1])
+            await copy(broker, current, future)
+            await manager.prepare_replacement(FLIGHTS)
+            await append(broker, promised, 2, choose)
+            while True:
+                await copy(broker, current, future)
+                await future.make_ready()
+                queues.held = held
+                if manager.replace_current(FLIGHTS) is not None:
+                    break
+                queues.held = None
+                await asyncio.sleep(0.001)
+            late = host.loop.create_task(append(broker, promised, 1, choose))
+            await asyncio.sleep(1)
+            assert late.done() == (held == DIRECTORIES[0])
+            promised.is_done = True
+            await host.loop.create_future()
+
+    return main
+
+
+def kinds_in(machine: SimulatedMachine, path: str) -> set[str]:
+    """How the names of the partition's directories end in a log directory."""
+    directory = machine.disk.find(path)
+    assert directory is not None
+    return {name.rpartition("-")[2] for name in directory.entries or () if name.startswith("flights")}
+
+
+@pytest.mark.parametrize("ending", ["killed", "power fails"])
+@pytest.mark.parametrize("held", DIRECTORIES)
+@pytest.mark.parametrize("config", [SYNCING, LAZY], ids=["syncing", "lazy"])
+@pytest.mark.parametrize("seed", simulation_seeds(3))
+def test_the_queues_of_the_two_directories_wait_for_nothing_of_each_other(
+    config: LogConfig, seed: int, held: str, ending: str
+) -> None:
+    """What is appended after the swap does not count before the new name is durable, whatever has become of the old."""
+    promised, found = Promised(), Counter[str]()
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(half_replaced(promised, config, seed, held))
+        simulation.run_until(lambda: promised.is_done)
+        kinds = [kinds_in(machine, path) for path in DIRECTORIES]
+        assert kinds == ([{"0"}, {"0"}] if held == DIRECTORIES[0] else [{"delete"}, {"future"}])
+        if ending == "killed":
+            machine.crash()
+            least = promised.acknowledged
+        else:
+            machine.power_fail()
+            machine.power_restore()
+            least = promised.acknowledged if config is SYNCING else promised.synced
+        assert least
+        simulation.run_on(machine, recovered(promised, config, least, found, "offload"))
+        expected = "taken the place" if held == DIRECTORIES[0] else "complete, and"
+        assert found[expected] or ending != "killed", found
+        assert not found["left alone"], found
