@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from barnabas.api.leader_and_isr import LeaderAndIsrHandler
 from barnabas.api.stop_replica import StopReplicaHandler
 from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -100,5 +102,28 @@ def test_metadata_that_becomes_stale_before_its_last_step_is_not_taken_over(happ
         }
         assert code is expected.get(happens, ErrorCode.NONE)
         assert (TOPIC in setting.manager._metadata_cache.image.topics) is (happens == "nothing")
+
+    in_setting(test)
+
+
+def test_few_logs_are_made_in_a_step() -> None:
+    """Each takes some milliseconds of the processor where others write to the same disk."""
+
+    async def test(setting: Setting) -> None:
+        states = [
+            LeaderAndIsrRequest.LeaderAndIsrPartitionState(partition_index=number, leader=1, isr=[1], replicas=[1])
+            for number in range(105)
+        ]
+        topic = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_name=TOPIC, partition_states=states)
+        request = LeaderAndIsrRequest(controller_id=1, controller_epoch=1, broker_epoch=10, topic_states=[topic])
+        configs = SimpleNamespace(unknown=lambda _topics: ())
+        handler = LeaderAndIsrHandler(setting.manager, lambda: 10, cast("Any", configs))
+        steps = cast("Any", handler.handle(cast("Any", SimpleNamespace(authorizer=None, api_version=7)), request))
+        made = [len(setting.log_manager.logs)]
+        for _ in steps:
+            made.append(len(setting.log_manager.logs))
+        made.append(len(setting.log_manager.logs))
+        assert made[-1] == len(states)
+        assert max(after - before for before, after in pairwise(made)) <= 10
 
     in_setting(test)
