@@ -20,13 +20,13 @@ import gc
 import sys
 from typing import Any, Final
 
-THRESHOLDS: Final = (20_000, 1, 1_000)
+THRESHOLDS: Final = (10_000, 1, 1_000)
 """Objects more than before until the young ones are looked at; such looks until those that survived one are, too. Each
-object is looked at twice, whatever these are. With 4 looks that was at 120,000 objects at once, 45 to 55 ms on a slow
-machine while a controller takes over; now it is at half of them.
+object is looked at twice, whatever these are, and thrice as many as the first at once. It was at 120,000 (20,000 and
+4): 45 to 60 ms on a slow machine while a controller takes over, beside what else the turn had to do.
 """
-YOUNG_OBJECTS_MAX: Final = 3 * THRESHOLDS[0]
-"""More young objects than this are set aside without a look; and one look is at no more."""
+YOUNG_OBJECTS_MAX: Final = 6 * THRESHOLDS[0]
+"""More young objects than this are set aside without a look."""
 CHECK_SECONDS: Final = 30.0
 GROWN_CHECKS: Final = 4
 """So many checks in a row have to find it doubled. A burst of large requests has been seen by one, and everything that

@@ -97,7 +97,7 @@ def test_no_look_is_at_more_than_so_many_objects_however_many_are_made(run: Run)
             policy.stop()
         assert len(state) == 500_000
         assert len(looked_at) >= 20
-        assert max(looked_at) <= YOUNG_OBJECTS_MAX + 100
+        assert max(looked_at) <= 3 * THRESHOLDS[0] + 100
 
     run(scenario())
 
