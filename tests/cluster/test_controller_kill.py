@@ -4,7 +4,8 @@ The steps are known by what the controller writes: a door before the coordinator
 two writes (new replicas, requests to brokers) is done, or not, when it is stopped at the next one. One step of each by
 default; all of them, each behind its write, with BARNABAS_LONG_FAILURES=1 (`make test-cluster`; two of each in
 `.ci/run`); and with BARNABAS_ALL_STEPS=1 too, as the nightly does, also ahead of it: the step before, but for what is
-done in between. Beside that: one that writes late, when another is elected, and a target that is dead.
+done in between. By night all of it on Apache ZooKeeper too. Beside that: a controller that writes late, when another is
+elected, and a target that is dead.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.support.embedded_coordinator import EmbeddedCoordinator
 from tests.support.raw_zookeeper import Operation, RawSession, create, delete, read
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import brokers_known_at, call, controller_port, leaders, metadata
+from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.timeout(900)
 LONG = os.environ.get("BARNABAS_LONG_FAILURES") == "1"
@@ -39,6 +41,8 @@ REQUESTS = "/admin/reassign_partitions"
 BEFORE, BEHIND = pytest.param(False, id="before it is written"), pytest.param(True, id="when it is written")
 ALL_STEPS = LONG and os.environ.get("BARNABAS_ALL_STEPS") == "1"
 OTHER_STEP = "10 to 20 s for each step, and no commit says that one has found anything"
+REAL_ZOOKEEPER = by_night("10 to 20 s for each test, and no commit says that it has found anything", "zookeeper")
+COORDINATORS = ("embedded", *REAL_ZOOKEEPER) if LONG else ("embedded",)
 WHERE = pytest.mark.parametrize("is_behind", [BEFORE, BEHIND] if ALL_STEPS else [BEHIND])
 OVERRIDES = {
     "zookeeper.session.timeout.ms": 4_000,
@@ -50,8 +54,12 @@ OVERRIDES = {
 class Cluster:
     """Four brokers, whose coordinator is behind a door."""
 
-    def __init__(self, directory: Path) -> None:
-        self.coordinator = EmbeddedCoordinator(directory / "coordinator", options=("--tick-time", "500"))
+    def __init__(self, directory: Path, coordinator: str) -> None:
+        self.coordinator: EmbeddedCoordinator | ZooKeeperServer = (
+            ZooKeeperServer(directory / "coordinator")
+            if coordinator == "zookeeper"
+            else EmbeddedCoordinator(directory / "coordinator", options=("--tick-time", "500"))
+        )
         self.coordinator.start()
         self.door = CoordinatorDoor(self.coordinator.port)
         self.brokers = {
@@ -179,9 +187,9 @@ def state_path(topic: str) -> str:
     return f"{topic_path(topic)}/partitions/0/state"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    built = Cluster(tmp_path_factory.mktemp("controller-kill"))
+@pytest.fixture(scope="module", params=COORDINATORS)
+def cluster(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    built = Cluster(tmp_path_factory.mktemp("controller-kill"), request.param)
     try:
         yield built
     finally:
