@@ -1,6 +1,6 @@
-"""The controller's core against brokers with records: topics are made, moved and deleted, leaders elected on demand,
-while brokers, their log directories and controllers fall, the last instead of any effect. After each step and in the
-end it is looked at what may never be.
+"""The controller's core against brokers with records: topics are made, grow, are moved, deleted and made again under
+their names, leaders elected on demand, while brokers, their log directories and controllers fall, the last instead of
+any effect. After each step and in the end it is looked at what may never be.
 
 One seed is one run; a failure names it.
 """
@@ -152,7 +152,8 @@ class Model:
     # What happens.
 
     def step(self) -> None:
-        names = ["create", "delete", "reassign", "reassign", "cancel", "znode", "stop", "start", "start", "bounce"]
+        names = ["create", "delete", "grow", "reassign", "reassign", "cancel", "znode"]
+        names += ["stop", "start", "start", "bounce"]
         names += ["replicate_some"] * 8 + ["settle"] * 3 + ["shut_down", "read_again"]
         names += ["elect_preferred", "elect_by_znode", "rebalance"] + ["elect_uncleanly"] * 3 + ["fail_directory"] * 3
         name = self.random.choice(names)
@@ -185,9 +186,41 @@ class Model:
 
     def create(self) -> None:
         if len(self.terms.store.children(TOPICS_PATH)) < 4:
-            self.topics += 1
-            self.terms.create(f"t{self.topics}", *(self.some_replicas() for _ in range(self.random.randint(1, 2))))
+            name = self.some_deleted_topic()
+            if name is None:
+                self.topics += 1
+                name = f"t{self.topics}"
+            self.terms.create(name, *(self.some_replicas() for _ in range(self.random.randint(1, 2))))
             self.settle()
+
+    def some_deleted_topic(self) -> str | None:
+        """A name to be used again, of which nothing is known any more; mostly one where there is any."""
+        there = self.terms.store.children(TOPICS_PATH)
+        gone = [name for number in range(self.topics) if (name := f"t{number + 1}") not in there]
+        if not gone or self.random.random() < 0.3:
+            return None
+        name = self.random.choice(gone)
+        self.met["names used again"] += 1
+        for by_partition in (self.latest, self.committed):
+            for partition in [each for each in by_partition if each.topic == name]:
+                del by_partition[partition]
+        for by_partition_and_more in (self.leaders, self.logs, self.failed):
+            for key in [each for each in by_partition_and_more if each[0].topic == name]:
+                del by_partition_and_more[key]
+        return name
+
+    def grow(self) -> None:
+        """Somebody gives a topic one more partition, whatever is under way with the others."""
+        partition = self.some_partition()
+        if partition is None:
+            return
+        path = topic_path(partition.topic)
+        znode = TopicAssignment.decode(self.terms.store.znodes[path][0], path)
+        if len(znode.partitions) < 4:
+            grown = {**znode.partitions, len(znode.partitions): ReplicaAssignment(self.some_replicas())}
+            self.terms.store.put_data(path, dataclasses.replace(znode, partitions=grown).encode())
+            self.met["partitions added"] += 1
+            self.settle_later()
 
     def delete(self) -> None:
         partition = self.some_partition()
@@ -409,5 +442,5 @@ def test_the_runs_meet_what_they_are_for() -> None:
     wanted = {"reassignments", "cancels", "crashes", "crashes of takeovers", "replicas deleted"}
     wanted |= {"INVALID_REPLICA_ASSIGNMENT", "NO_REASSIGNMENT_IN_PROGRESS", "ELIGIBLE_LEADERS_NOT_AVAILABLE"}
     wanted |= {"directories that failed", "preferred elections on demand", "unclean elections"}
-    wanted |= {"ELECTION_NOT_NEEDED", "PREFERRED_LEADER_NOT_AVAILABLE"}
+    wanted |= {"ELECTION_NOT_NEEDED", "PREFERRED_LEADER_NOT_AVAILABLE", "names used again", "partitions added"}
     assert wanted <= met.keys(), met
