@@ -29,7 +29,10 @@ from barnabas.wire.messages import (
     ElectLeadersRequest,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
+    LeaderAndIsrRequest,
     ProduceRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
 from tests.support.command_suite import barnabas
@@ -41,7 +44,12 @@ from tests.support.wire_calls import call, create_topic, delete_topic
 OVERRIDES: Final[Mapping[str, object]] = {"zookeeper.session.timeout.ms": 9_000}
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_ASSIGNMENT: Final = ((1, 11, 2), (11, 1, 12), (2, 12, 1), (12, 2, 11))
-PROVOKED_COMPLAINTS: Final = ("due to stale broker epoch 0 for broker", "Out of order sequence number for producer")
+PROVOKED_COMPLAINTS: Final = (
+    "due to stale broker epoch 0 for broker",
+    "Out of order sequence number for producer",
+    r"controller epoch \d+ is old",
+    r"from an old controller \d+ with epoch",
+)
 KINDS: Final = pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value)
 PATIENCE_SECONDS: Final = 90.0
 ALL_REPLICAS: Final = -1
@@ -400,6 +408,36 @@ def test_producer_ids_are_given_once_by_either_controller(cluster: MixedCluster,
     given = [init_producer_id(cluster, broker_id) for broker_id in ALL_IDS for _ in range(5)]
     assert len(set(given)) == len(given)
     assert not {identity // 1_000 for identity in given} & {start // 1_000 for start in blocks}
+
+
+@KINDS
+def test_requests_to_a_brokers_former_life_and_of_a_former_controller_are_refused_by_both_kinds(
+    cluster: MixedCluster, kind: Kind
+) -> None:
+    """An epoch above the broker's own is taken: the request may overtake its registration; so is none at all. What is
+    taken names no partition, and what is refused would do harm.
+    """
+    broker_id = IDS[kind][1]
+    controller, epoch = cluster.controller(), cluster.controller_epoch()
+    life = cluster.broker_epoch(broker_id)
+
+    def answered(api_key: ApiKey, version: int, request: Any, broker_epoch: int, controller_epoch: int = epoch) -> int:
+        request.controller_id, request.controller_epoch = controller, controller_epoch
+        request.broker_epoch = broker_epoch
+        return int(call(cluster.port(broker_id), api_key, version, request).error_code)
+
+    for stale in (0, life - 1):
+        assert answered(ApiKey.UPDATE_METADATA, 8, UpdateMetadataRequest(), stale) == ErrorCode.STALE_BROKER_EPOCH
+        assert answered(ApiKey.LEADER_AND_ISR, 7, LeaderAndIsrRequest(), stale) == ErrorCode.STALE_BROKER_EPOCH
+        assert answered(ApiKey.STOP_REPLICA, 4, StopReplicaRequest(), stale) == ErrorCode.STALE_BROKER_EPOCH
+    for known in (life, life + 1, -1):
+        assert answered(ApiKey.LEADER_AND_ISR, 7, LeaderAndIsrRequest(), known) == 0
+        assert answered(ApiKey.STOP_REPLICA, 4, StopReplicaRequest(), known) == 0
+    refused = ErrorCode.STALE_CONTROLLER_EPOCH
+    assert answered(ApiKey.LEADER_AND_ISR, 7, LeaderAndIsrRequest(), life, epoch - 1) == refused
+    assert answered(ApiKey.STOP_REPLICA, 4, StopReplicaRequest(), life, epoch - 1) == refused
+    assert answered(ApiKey.UPDATE_METADATA, 8, UpdateMetadataRequest(), life, epoch - 1) == refused
+    cluster.wait_until_agreed()
 
 
 def init_producer_id(cluster: MixedCluster, broker_id: int) -> int:
