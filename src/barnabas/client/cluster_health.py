@@ -149,13 +149,14 @@ async def adding_replicas(
     tell.
     """
     from barnabas.client.errors import ClientTimeoutError
+    from barnabas.link.errors import UnsupportedVersionError
     from barnabas.wire.errors import KafkaError
 
     if controller_id < 0 or not any(map(_has_replicas_behind, topics.values())):
         return {}
     try:
         moves = await admin.list_partition_reassignments(None, _CONTROLLER_TIMEOUT_MS)
-    except (ClientTimeoutError, KafkaError):
+    except (ClientTimeoutError, KafkaError, UnsupportedVersionError):  # before Kafka 2.4 nobody could ask
         return {}
     return {partition: move.adding_replicas for partition, move in moves.items()}
 

@@ -10,6 +10,7 @@ from barnabas.client.admin import ConfigEntry
 from barnabas.client.cluster_health import Observed, Severity, diagnose
 from barnabas.client.errors import ClientTimeoutError
 from barnabas.client.reassignments import PartitionReassignment
+from barnabas.link.errors import UnsupportedVersionError
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
@@ -125,7 +126,8 @@ def test_the_command_asks_the_controller_what_is_being_moved(cluster: FakeCluste
     cluster.reassignments = {TopicPartition("flights", 0): PartitionReassignment((3, 1), (3,), ())}
     assert barnabas("cluster", "health") == Done(0, "All is well: 3 brokers, 1 partition.\n", "")
     # Who may not ask, or is not answered, is told as ever.
-    for error in (KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ClientTimeoutError("nobody answers")):
+    refused = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    for error in (refused, ClientTimeoutError("nobody answers"), UnsupportedVersionError("too old")):
         cluster.reassignments_error = error
         assert "flights-0: replicas are behind" in barnabas("cluster", "health").output
 
