@@ -65,6 +65,7 @@ from barnabas.wire.messages import (
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.topics import TopicPartition
+from tests.support.writes import WRITES
 from tests.unit.api.calling import Caller, Calls
 
 BROKER = 1
@@ -272,7 +273,7 @@ class DataBroker:
         fetch_bytes_max: int,
         *,
         is_rack_aware: bool = False,
-        writes: str = "loop",
+        writes: str = WRITES,
     ) -> None:
         """`is_rack_aware` by `replica.selector.class`; `writes` is `barnabas.log.dir.writes`."""
         self.is_rack_aware = is_rack_aware
@@ -515,6 +516,14 @@ class DataBroker:
     def connect(self, client_id: str | None = "tests") -> Caller:
         return self.calls.connect(client_id=client_id)
 
+    async def written(self) -> None:
+        """Returns when what was appended in former turns is in the files, and who waited for that has been told."""
+        for partition in self.replicas.partitions.values():
+            if partition.log is not None:
+                await partition.log.wait_written()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
     async def produce(self, topic: str, *values: bytes, number: int = 0, acks: int = 1, **options: Any) -> int:
         """Appends one batch; returns its first offset."""
         response = await self.connect().call(produce_request(topic, batch(*values, **options), number, acks), 9)
@@ -528,7 +537,7 @@ async def data_broker(
     is_told: bool = True,
     fetch_bytes_max: int = FETCH_BYTES_MAX,
     is_rack_aware: bool = False,
-    writes: str = "loop",
+    writes: str = WRITES,
 ) -> AsyncIterator[DataBroker]:
     """Runs until the block ends."""
     broker = DataBroker(host, directories, fetch_bytes_max, is_rack_aware=is_rack_aware, writes=writes)

@@ -10,6 +10,7 @@ from typing import Any
 from barnabas.kernel.real_host import real_host
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.messages import FetchRequest, FetchResponse
+from tests.support.writes import WRITES
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import FETCH_BYTES_MAX, DataBroker, data_broker, topic_id
 
@@ -24,15 +25,17 @@ def scenario(
     *,
     fetch_bytes_max: int | None = None,
     is_rack_aware: bool = False,
+    writes: str = WRITES,
 ) -> None:
-    """Runs `body` with a broker; `fetch_bytes_max` is its `fetch.max.bytes` where that is not the default, and
-    `is_rack_aware` names replicas by rack."""
+    """Runs `body` with a broker; `fetch_bytes_max` is its `fetch.max.bytes` where that is not the default,
+    `is_rack_aware` names replicas by rack, and `writes` is `barnabas.log.dir.writes`."""
+    size_bytes = fetch_bytes_max or FETCH_BYTES_MAX
 
     async def main() -> None:
         async with (
             real_host("test", asyncio.get_running_loop()) as host,
             data_broker(
-                host, str(path), fetch_bytes_max=fetch_bytes_max or FETCH_BYTES_MAX, is_rack_aware=is_rack_aware
+                host, str(path), fetch_bytes_max=size_bytes, is_rack_aware=is_rack_aware, writes=writes
             ) as broker,
         ):
             await body(broker)

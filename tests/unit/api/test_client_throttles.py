@@ -38,7 +38,7 @@ async def answer(caller: Caller, message: Any, version: int) -> Any:
     for turn in itertools.count():
         if caller.transport.written:
             break
-        await asyncio.sleep(0.01 if turn > 20 else 0)
+        await asyncio.sleep(0.001 if turn > 20 else 0)
     (response,) = caller.received()
     return response
 

@@ -245,7 +245,7 @@ def test_one_response_takes_all_appends_of_a_tick(run: Run, tmp_path: Path) -> N
         # They leave together: the consumer does not wait another tick.
         assert len(producer.received()) == 3
 
-    scenario(run, tmp_path, body)
+    scenario(run, tmp_path, body, writes="loop")
 
 
 def test_answers_with_what_there_is_after_the_time_out(run: Run, tmp_path: Path) -> None:

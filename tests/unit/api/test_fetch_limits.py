@@ -218,9 +218,11 @@ def test_a_committed_reader_is_told_of_aborted_transactions(
             while not broker.replicas.fetch_purgatory.delayed:
                 await asyncio.sleep(0)
             abort(7)
+            await broker.written()
             (response,) = await session.caller.responses(1)
         else:
             abort(7)
+            await broker.written()
             response = await session.caller.call(request(1), version)
         told = only(response).aborted_transactions
         assert told is not None

@@ -29,6 +29,7 @@ from barnabas.wire.messages import FetchRequest, ProduceRequest, ProduceResponse
 from barnabas.wire.primitives import ProtocolError
 from barnabas.wire.record_conversion import down_convert
 from barnabas.wire.topics import TopicPartition
+from tests.support.writes import WRITES
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request, produced
 
@@ -52,7 +53,7 @@ class FailingFiles:
 
 
 def scenario(
-    run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]], writes: str = "loop"
+    run: Run, path: Path, body: Callable[[DataBroker], Coroutine[Any, Any, None]], writes: str = WRITES
 ) -> None:
     async def main() -> None:
         async with (

@@ -79,6 +79,7 @@ def test_requests_that_may_not_be_made_end_the_connection_with_acks_0(run: Run, 
         caller = broker.connect()
         send(caller, shape, 0)
         await turns()
+        await broker.written()
         end_offset = partition.log_end_offset
         broker.access.deny(ANONYMOUS, "flights")
         send(caller, shape, 0)
@@ -148,6 +149,7 @@ def test_every_record_is_counted_against_the_quota_and_every_answer_tells_the_de
             assert {response.throttle_time_ms for response in await caller.responses(count)} == {70}
         else:
             await turns()
+            await broker.written()
         batches = 2 if shape == "of two partitions" else count
         assert broker.access.counted_bytes == batches * len(batch(b"x" * 30))
         assert {response.throttle_time_ms for response in await answers(other, shape)} == {0}

@@ -16,6 +16,7 @@ import pytest
 from barnabas.kernel.real_host import real_host
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_flusher import LogFlusher
+from barnabas.log.partition.queued_log import QueuedLogFlusher
 from barnabas.network.connection import ServerConnection
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceResponse
@@ -364,7 +365,8 @@ def test_a_sync_that_fails_changes_no_answer_that_did_not_wait_for_it(
         assert not early.received()
         assert error_counts(broker.calls, "Produce") == {"KAFKA_STORAGE_ERROR": 2, "NONE": 5}
 
-    scenario(run, tmp_path, body)
+    # By a queue all of them wait, until they are written.
+    scenario(run, tmp_path, body, "loop")
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
@@ -383,7 +385,8 @@ def test_requests_of_acks_0_that_wait_for_a_sync_have_their_places(
             syncs.append(asyncio.get_running_loop().create_future())
             return syncs[-1]
 
-        monkeypatch.setattr(LogFlusher, "start_sync", start_sync)
+        for kind in (LogFlusher, QueuedLogFlusher):
+            monkeypatch.setattr(kind, "start_sync", start_sync)
         for _ in range(3):
             with caller.kept_back() as kept:
                 for _ in range(count):

@@ -278,6 +278,7 @@ def test_the_copy_is_counted_until_it_is_not_needed(run: Run, tmp_path: Path, en
         async with asyncio.timeout(60):
             while frames.held:
                 await asyncio.sleep(0)
+        await broker.written()
         assert partition.log_end_offset == (COUNT if end in ("answered", "connection lost") else 0)
 
     scenario(run, tmp_path, body)

@@ -186,6 +186,7 @@ def test_a_produce_request_without_an_answer_counts_like_one_with() -> None:
                 else:
                     caller.send(message, 2, answered=False)
                     await asyncio.sleep(0)
+                    await broker.written()
             (account,) = broker.throttles.request
             counted.append(account.rate - before)
             before = account.rate
