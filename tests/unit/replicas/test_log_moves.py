@@ -22,6 +22,7 @@ from barnabas.kernel.tick import Tick
 from barnabas.leader.alter_partition import DefaultAlterPartitionManager
 from barnabas.leader.partition import Partition
 from barnabas.log.manager.log_manager import LogManager
+from barnabas.log.partition.log_config import LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.replicas.replica_manager import ReplicaManager
 from barnabas.testing.simulation import Simulation
@@ -117,21 +118,25 @@ class Setting:
 
 
 @asynccontextmanager
-async def setting_on(host: Host, *paths: str) -> AsyncIterator[Setting]:
-    async with log_broker(host, *paths) as broker:
+async def setting_on(host: Host, *paths: str, writes: str) -> AsyncIterator[Setting]:
+    settings = LogSettings(directory_patience_ms=0, directory_writes=writes)
+    async with log_broker(host, *paths, settings=settings) as broker:
         setting = Setting(broker)
         yield setting
         await setting.manager.stop()
 
 
 def in_lives(*lives: Callable[[Setting], Coroutine[Any, Any, None]], paths: tuple[str, ...] = (ONE, TWO)) -> None:
-    async def main(host: Host) -> None:
-        for life in lives:
-            async with setting_on(host, *paths) as setting:
-                await life(setting)
+    """With writes on the loop, and then by the queue of each directory."""
+    for writes in ("loop", "offload"):
 
-    with Simulation(1) as simulation:
-        simulation.run_on(simulation.machine("broker"), main)
+        async def main(host: Host, writes: str = writes) -> None:
+            for life in lives:
+                async with setting_on(host, *paths, writes=writes) as setting:
+                    await life(setting)
+
+        with Simulation(1) as simulation:
+            simulation.run_on(simulation.machine("broker"), main)
 
 
 def test_a_replica_moves_and_is_found_there_after_a_restart() -> None:
@@ -143,6 +148,7 @@ def test_a_replica_moves_and_is_found_there_after_a_restart() -> None:
         setting.append()
         await setting.moved_to(TWO)
         setting.append()
+        await setting.log.wait_written()
         assert partition.log is setting.logs.get_log(FLIGHTS)
         assert (partition.log_end_offset, partition.high_watermark) == (7, 7)
         assert await setting.move(TWO) is ErrorCode.NONE
@@ -278,6 +284,7 @@ def test_a_directory_fails_on_either_side(failing: str) -> None:
             assert FLIGHTS in setting.manager.offline_partitions
         else:
             setting.append()
+            await setting.log.wait_written()
             assert partition.log_end_offset == 4
             assert not setting.logs.future_logs
 
