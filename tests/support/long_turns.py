@@ -28,6 +28,9 @@ _STOLEN_FIELD = 8
 
 def follow(name: str, path: Path) -> None:
     """Looks into the log of the server from here on; nothing happens when that is so already."""
+    global _stolen_ms_before
+    if not _followed:
+        _stolen_ms_before = stolen_ms()
     if path not in _followed:
         _followed[path] = (name, path.stat().st_size if path.exists() else 0)
 
@@ -79,7 +82,8 @@ def stolen_ms() -> int:
         return 0
 
 
-_stolen_ms_before = stolen_ms()
+_stolen_ms_before = 0
+"""At the end of the last test, or when the first server was followed: nobody asks before."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -93,6 +97,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> object:
         if _followed:
             turns = new_turns()
             item.user_properties.extend((PROPERTY, turn.shown) for turn in turns)
+    if not _followed:
+        return result
     before, _stolen_ms_before = _stolen_ms_before, stolen_ms()
     judge(turns, _stolen_ms_before - before)
     return result
