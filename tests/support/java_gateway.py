@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
+from barnabas.pipelines.spark_extra import pyspark_directory
 from tests.support.java import java
 
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -19,7 +19,7 @@ class JavaProcess:
 
     def __init__(self, class_path: str, *options: str, log: Path | None = None) -> None:
         """`log` takes what it writes to standard error."""
-        (jar,) = Path(pyspark.__file__).parent.glob("jars/py4j-*.jar")
+        (jar,) = pyspark_directory().glob("jars/py4j-*.jar")
         command = [str(java().executable), *_OPTIONS, *options, "-cp", f"{jar}:{class_path}", "py4j.GatewayServer"]
         with (log or Path("/dev/null")).open("ab") as errors:
             self._process = subprocess.Popen(

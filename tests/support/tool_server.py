@@ -24,8 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-import pyspark
-
+from barnabas.pipelines.spark_extra import pyspark_directory
 from tests.support.java import java
 
 _SOURCE = Path(__file__).with_name("ToolServer.java")
@@ -49,7 +48,7 @@ class ToolServer:
     """Not thread-safe."""
 
     def __init__(self, class_path: str, *options: str) -> None:
-        jars = Path(pyspark.__file__).parent / "jars"
+        jars = pyspark_directory() / "jars"
         compiler = [*jars.glob("janino-*.jar"), *jars.glob("commons-compiler-*.jar")]
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # until `close`
         paths = os.pathsep.join(map(str, [class_path, *compiler]))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-import pandas as pd
-
 from demo.expected import COLUMNS
 
 DAY = dt.date(2013, 7, 1)
@@ -15,6 +13,8 @@ DAY = dt.date(2013, 7, 1)
 def tables() -> dict[str, Any]:
     """Four flights of one day: one in rain, one cancelled in rain, one that did not arrive, one to nowhere known in an
     hour without weather; and one flight of another carrier a day later."""
+    import pandas as pd
+
     flights = pd.DataFrame(
         [
             # carrier, origin, dest, day, hour, minute, dep_delay, arr_delay, distance
@@ -40,6 +40,8 @@ def tables() -> dict[str, Any]:
 
 def daily_rows() -> Any:
     """What `expected_delays` makes of `tables()`."""
+    import pandas as pd
+
     rows = [
         ("AA", "JFK", DAY, "American", 4, 3, 1, 2, 47, 33, 4_447, 1, 1, 1, 1, 10, 24),
         ("OO", "LGA", dt.date(2013, 7, 2), "SkyWest", 1, 1, 0, 1, 1, 2, 184, 0, 0, 0, 1, 1, 29),

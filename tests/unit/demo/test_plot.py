@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import pytest
 
 from demo import plot, tables
@@ -10,8 +10,10 @@ from demo.expected import MEASURES
 from tests.unit.demo.frames import daily_rows
 
 
-def many(*, airlines: dict[str, int], minutes: dict[str, int]) -> pd.DataFrame:
-    """A year with so many flights a day of each airline, each so late."""
+def many(*, airlines: dict[str, int], minutes: dict[str, int]) -> Any:
+    """A frame: a year with so many flights a day of each airline, each so late."""
+    import pandas as pd
+
     days = pd.date_range("2013-01-01", "2013-12-31").date
     rows = [
         dict.fromkeys(MEASURES, 0)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from barnabas.client.partitioners import murmur2
@@ -43,6 +42,8 @@ def test_flights_come_in_the_order_in_which_they_were_to_leave() -> None:
 
 
 def test_refuses_tables_that_it_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pandas as pd
+
     read_csv = pd.read_csv
     monkeypatch.setattr(pd, "read_csv", lambda path: read_csv(path).iloc[1:] if "airlines" in path else read_csv(path))
     with pytest.raises(RuntimeError, match="15 airlines instead of 16"):
@@ -58,6 +59,8 @@ def test_no_key_of_the_real_tables_is_there_twice_but_carriers_of_flights(year: 
 def test_the_watermark_allows_for_how_far_the_partitions_are_apart(year: Any) -> None:
     """Each batch takes the same share of every partition. The newest record of any must then not be further ahead
     of the oldest record to come than the delay that demo/delays.yaml gives."""
+    import pandas as pd
+
     from barnabas.pipelines.reading import read_pipeline
 
     flights = year["flights"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from unittest.mock import MagicMock
 
-import pyspark.sql
 import pytest
 
 from barnabas.pipelines.definition import DeltaSink
@@ -15,6 +14,8 @@ from barnabas.pipelines.lake_rows import newest_of_keys
 def test_rows_of_a_key_are_compared_to_the_last_digit_of_their_times(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    import pyspark.sql
+
     functions = MagicMock()
     monkeypatch.setattr(pyspark.sql, "functions", functions)
     newest_of_keys(MagicMock(columns=["id", "at"]), DeltaSink(tmp_path, "changes", 1, 1, key=("id",)))

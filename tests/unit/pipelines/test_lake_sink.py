@@ -7,12 +7,12 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
 from barnabas.pipelines import lake_sink
 from barnabas.pipelines.definition import DeltaSink, KeyedRows, Pipeline, PipelineError
@@ -82,7 +82,6 @@ class Frame:
 
     columns = ("carrier",)
     dtypes = (("carrier", "string"),)
-    schema = StructType().add("carrier", StringType())
 
     def __init__(self, table: Table) -> None:
         def sql(text: str) -> None:
@@ -91,6 +90,12 @@ class Frame:
 
         self.said: list[str] = []
         self.sparkSession = SimpleNamespace(table=lambda _: self, sql=sql)
+
+    @cached_property
+    def schema(self) -> Any:
+        from pyspark.sql.types import StringType, StructType
+
+        return StructType().add("carrier", StringType())
 
     def select(self, *_: object) -> Frame:
         return self
@@ -365,6 +370,8 @@ def test_a_directory_of_something_else_is_refused(pipeline: Pipeline, tmp_path: 
 
 
 def test_names_of_fields_stay_names_in_sql(pipeline: Pipeline) -> None:
+    from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
+
     fields = StructType().add("user-agent", StringType()).add("a`b", ArrayType(LongType()))
     schema = StructType().add("headers", MapType(StringType(), fields))
     ddl = "MAP<string, STRUCT<`user-agent`: string, `a``b`: ARRAY<bigint>>>"

@@ -6,9 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from barnabas.pipelines.definition import Pipeline, PipelineError
 from barnabas.pipelines.machine_check import check_directories
@@ -42,6 +40,9 @@ def test_makes_nothing_where_nothing_is(pipeline: Pipeline, tmp_path: Path) -> N
 
 def leave_a_run(pipeline: Pipeline, root: Path) -> None:
     """What a run of one batch leaves, and one that was killed in the next."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     make(root / ".barnabas/delays/lock")
     state = StateDirectory(pipeline.state_directory)
     state_id, _ = state.take_definition(pipeline, IDENTITY)

@@ -7,8 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pyspark
-import pyspark.sql
 import pytest
 
 from barnabas.pipelines import session
@@ -20,6 +18,8 @@ def test_ctrl_c_is_the_runs_own_when_spark_has_its_context(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_submitted: bool
 ) -> None:
     """pyspark's handler would call Java in the middle of the call that makes the session."""
+    import pyspark.sql
+
     before = signal.getsignal(signal.SIGINT)
     found: list[Any] = []
 

@@ -11,9 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import dataset, parquet
 
 from barnabas.pipelines import parquet_sink, topic_sink
 from barnabas.pipelines.definition import ParquetSink, Pipeline, PipelineError, Query, TopicSink
@@ -70,6 +68,9 @@ def take(pipeline: Pipeline, state: StateDirectory, state_id: str) -> None:
 
 def put_batch(table: Path, batch_id: int, *values: int) -> None:
     """Writes a batch as Spark does, and publishes it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
     hidden = table / f".batch_id={batch_id}.being-written"
     hidden.mkdir(parents=True)
     parquet.write_table(pa.table({"value": pa.array(values, pa.int64())}), hidden / "part-0.parquet")
@@ -77,6 +78,8 @@ def put_batch(table: Path, batch_id: int, *values: int) -> None:
 
 
 def read(table: Path) -> list[tuple[int, int]]:
+    from pyarrow import dataset
+
     rows = dataset.dataset(table, partitioning="hive").to_table().to_pylist()
     return sorted((row["batch_id"], row["value"]) for row in rows)
 
@@ -290,6 +293,9 @@ def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
         return rename(path, target)
 
     def write(_frame: object, directory: Path, batch_id: int) -> Path:
+        import pyarrow as pa
+        from pyarrow import parquet
+
         hidden = directory / f".batch_id={batch_id}.being-written"
         hidden.mkdir()
         parquet.write_table(pa.table({"value": [1]}), hidden / "part-0.parquet")

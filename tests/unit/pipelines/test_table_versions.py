@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet as pq
 
 from barnabas.pipelines.table_parts import rows_and_key_bytes
 from barnabas.pipelines.table_versions import (
@@ -93,6 +91,9 @@ def test_changes_become_part_of_the_base_when_their_keys_are_more_than_every_tas
 
 
 def test_the_bytes_of_keys_are_those_before_they_were_compressed(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
     table = pa.table({"value": [b"v" * 5_000] * 100, "key": [b"%01000d" % each for each in range(100)]})
     for number in range(2):
         pq.write_table(table, tmp_path / f"part-{number}.parquet", row_group_size=30, compression="zstd")

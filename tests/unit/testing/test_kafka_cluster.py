@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import kafka
 import pytest
 
 from barnabas.testing import KafkaCluster, NodeError
@@ -133,6 +132,8 @@ def test_records_and_groups_through_confluent_kafka() -> None:
 
 
 def test_records_through_kafka_python() -> None:
+    import kafka
+
     with KafkaCluster() as cluster:
         topic = cluster.create_topic()
         producer = kafka.KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)

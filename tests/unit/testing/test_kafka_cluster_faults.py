@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import confluent_kafka
-import kafka
-import kafka.errors
 import pytest
 
 from barnabas.testing import KafkaCluster, NodeError
@@ -178,6 +176,8 @@ def test_who_was_mended_is_known_to_the_controller(cluster: KafkaCluster) -> Non
 
 
 def test_the_next_produce_requests_fail_with_the_error_and_no_more(cluster: KafkaCluster) -> None:
+    import kafka.errors
+
     topic = cluster.create_topic()
     servers, leader = cluster.bootstrap_servers, cluster.leader(topic)
     producer = kafka.KafkaProducer(bootstrap_servers=servers, retries=0, acks=1, enable_idempotence=False)

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aiokafka
-import kafka
 import pytest
 
 from barnabas.testing import SimulatedCluster
@@ -212,6 +211,8 @@ def test_real_sockets_are_refused_at_once() -> None:
         socket.create_connection(("127.0.0.1", 9), 5)
 
     async def by_kafka_python(servers: str) -> None:
+        import kafka
+
         kafka.KafkaProducer(bootstrap_servers=servers)
 
     with SimulatedCluster(brokers=1) as cluster:

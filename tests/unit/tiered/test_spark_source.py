@@ -10,7 +10,6 @@ import pytest
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.real_files import RealFiles
 from barnabas.tiered.segment_metadata import TopicIdPartition
-from barnabas.tiered.spark_source import SegmentPartition, SegmentsReader
 from barnabas.tiered.storage import open_store
 from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.record_builder import RecordBatchBuilder
@@ -22,6 +21,8 @@ OTHER_ID = Uuid(bytes(range(1, 17)))
 
 def rows_of(directory: Path, **options: str) -> list[Any]:
     """What the reader gives to Spark, piece by piece."""
+    from barnabas.tiered.spark_source import SegmentsReader
+
     reader = SegmentsReader({"path": str(directory), **options})
     return [rows for each in reader.partitions() for rows in reader.read(each)]
 
@@ -55,6 +56,8 @@ def test_headers_count_for_what_is_held_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", list(CompressionType))
 def test_batches_of_every_codec_are_read(tmp_path: Path, codec: CompressionType) -> None:
+    from barnabas.tiered.spark_source import SegmentPartition, SegmentsReader
+
     store = open_store(RealFiles(), f"file://{tmp_path}")
     builder = RecordBatchBuilder(base_offset=0, partition_leader_epoch=0, compression=Compression(codec))
     for number in range(100):

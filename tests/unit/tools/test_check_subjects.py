@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from tools.check_subjects import complaint, main, new_subjects, rooms, subject_of
 
-KNOWN = rooms()
+known = functools.cache(rooms)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ KNOWN = rooms()
     ],
 )
 def test_takes_subjects_with_a_room(subject: str) -> None:
-    assert complaint(subject, KNOWN) is None
+    assert complaint(subject, known()) is None
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_takes_subjects_with_a_room(subject: str) -> None:
     ],
 )
 def test_refuses_others_and_says_what_to_do(subject: str, says: str) -> None:
-    assert says in (complaint(subject, KNOWN) or "")
+    assert says in (complaint(subject, known()) or "")
 
 
 def test_remarks_of_git_are_no_subject() -> None:

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pickle
 import struct
-import warnings
 
 import confluent_kafka
-import kio.schema.errors
 import pytest
 
 from barnabas.wire.codec import encode
 from barnabas.wire.errors import DETAIL_LENGTH_MAX, ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import DescribeConfigsResponse
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas by a deprecated function
-    import kafka.errors
 
 LOWEST_CODE = -1
 HIGHEST_CODE_OF_KAFKA_3_9 = 127
@@ -52,6 +46,8 @@ def test_has_every_code_of_kafka_3_9_and_no_other() -> None:
 
 
 def test_names_and_retriable_flags_are_those_of_kio() -> None:
+    import kio.schema.errors
+
     ours = {(int(code), code.name, code.retriable) for code in ErrorCode}
     theirs = {(int(code.value), code.name.upper(), code.retriable) for code in kio.schema.errors.ErrorCode}
     assert ours == theirs
@@ -59,6 +55,8 @@ def test_names_and_retriable_flags_are_those_of_kio() -> None:
 
 @pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
 def test_name_and_retriable_flag_are_those_of_kafka_python(code: ErrorCode) -> None:
+    import kafka.errors
+
     theirs = kafka.errors.for_code(int(code))
     assert theirs.errno == code
     assert theirs.message == NAMES_OF_KAFKA_PYTHON.get(code, code.name)

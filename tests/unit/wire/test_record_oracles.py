@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+import importlib
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaLegacyBuilder
-from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.compression_types import Compression, CompressionType
@@ -18,12 +14,6 @@ from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.record_validation import AppendRules, validate_records
 from barnabas.wire.records import Record, walk_batches
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its resources in an old way
-    from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
-    from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonLegacyBuilder
-    from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 NOW_MS = 1_700_000_000_000
 CODECS = list(CompressionType)
@@ -36,11 +26,14 @@ RECORDS = [
 ]
 # aiokafka knows nothing of the broken lz4 of magic 0; kafka-python does.
 OLD_FORMATS = [(magic, codec) for magic in (0, 1) for codec in OLD_CODECS if (magic, codec) != (0, CompressionType.LZ4)]
-OLD_CASES_OF_BUILDERS = [
-    (kind, *form) for kind in (KafkaPythonLegacyBuilder, AiokafkaLegacyBuilder) for form in OLD_FORMATS
-]
-OLD_CASES_OF_READERS = [(kind, *form) for kind in (KafkaPythonRecords, AiokafkaRecords) for form in OLD_FORMATS]
+CLIENTS = ("kafka", "aiokafka")
+OLD_CASES = [("kafka", 0, CompressionType.LZ4), *((client, *form) for client in CLIENTS for form in OLD_FORMATS)]
 PRODUCER = {"producer_id": 2**40, "producer_epoch": 12, "base_sequence": 77}
+
+
+def class_of(client: str, module: str, name: str) -> Any:
+    """Of the client's package, which is imported by who asks."""
+    return getattr(importlib.import_module(f"{client}.record.{module}"), name)
 
 
 def text_headers(record: Record) -> list[tuple[str, bytes | None]]:
@@ -48,8 +41,9 @@ def text_headers(record: Record) -> list[tuple[str, bytes | None]]:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-@pytest.mark.parametrize("builder_class", [KafkaPythonBuilder, AiokafkaBuilder], ids=["kafka-python", "aiokafka"])
-def test_their_batches_are_read(builder_class: Callable[..., Any], codec: CompressionType) -> None:
+@pytest.mark.parametrize("client", CLIENTS)
+def test_their_batches_are_read(client: str, codec: CompressionType) -> None:
+    builder_class = class_of(client, "default_records", "DefaultRecordBatchBuilder")
     builder = builder_class(magic=2, compression_type=int(codec), is_transactional=1, batch_size=1_000_000, **PRODUCER)
     for record in RECORDS:
         assert builder.append(record.offset, record.timestamp_ms, record.key, record.value, text_headers(record))
@@ -77,9 +71,9 @@ def our_batch(codec: CompressionType) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-@pytest.mark.parametrize("records_class", [KafkaPythonRecords, AiokafkaRecords], ids=["kafka-python", "aiokafka"])
-def test_they_read_our_batches(records_class: Callable[..., Any], codec: CompressionType) -> None:
-    theirs = records_class(our_batch(codec)).next_batch()
+@pytest.mark.parametrize("client", CLIENTS)
+def test_they_read_our_batches(client: str, codec: CompressionType) -> None:
+    theirs = class_of(client, "memory_records", "MemoryRecords")(our_batch(codec)).next_batch()
     assert theirs.validate_crc()
     assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == tuple(PRODUCER.values())
     assert theirs.is_transactional
@@ -97,10 +91,9 @@ def without_headers(magic: int) -> list[Record]:
     return [record._replace(headers=(), timestamp_ms=record.timestamp_ms if magic else -1) for record in RECORDS]
 
 
-@pytest.mark.parametrize(
-    ("builder_class", "magic", "codec"), [(KafkaPythonLegacyBuilder, 0, CompressionType.LZ4), *OLD_CASES_OF_BUILDERS]
-)
-def test_their_messages_are_read(builder_class: Callable[..., Any], magic: int, codec: CompressionType) -> None:
+@pytest.mark.parametrize(("client", "magic", "codec"), OLD_CASES)
+def test_their_messages_are_read(client: str, magic: int, codec: CompressionType) -> None:
+    builder_class = class_of(client, "legacy_records", "LegacyRecordBatchBuilder")
     builder = builder_class(magic=magic, compression_type=int(codec), batch_size=1_000_000)
     for record in RECORDS:
         assert builder.append(record.offset, record.timestamp_ms if magic else None, record.key, record.value)
@@ -111,11 +104,9 @@ def test_their_messages_are_read(builder_class: Callable[..., Any], magic: int, 
         assert write_messages(magic, RECORDS, Compression()) == data
 
 
-@pytest.mark.parametrize(
-    ("records_class", "magic", "codec"), [(KafkaPythonRecords, 0, CompressionType.LZ4), *OLD_CASES_OF_READERS]
-)
-def test_they_read_our_messages(records_class: Callable[..., Any], magic: int, codec: CompressionType) -> None:
-    reader = records_class(write_messages(magic, RECORDS, Compression(codec)))
+@pytest.mark.parametrize(("client", "magic", "codec"), OLD_CASES)
+def test_they_read_our_messages(client: str, magic: int, codec: CompressionType) -> None:
+    reader = class_of(client, "memory_records", "MemoryRecords")(write_messages(magic, RECORDS, Compression(codec)))
     found = []
     while (batch := reader.next_batch()) is not None:
         assert batch.validate_crc()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -154,49 +156,49 @@ def test_steps_give_what_one_step_does_wherever_they_end(monkeypatch: pytest.Mon
     assert in_steps > 500
 
 
-def large_batches() -> Iterator[tuple[str, bytearray, AppendRules, int]]:
-    """Name, batch, rules, and in how many steps it is to be done at least."""
-    room = AppendRules(batch_bytes_max=50 << 20)
-    count = 60_000
-    builder = RecordBatchBuilder()
-    for _ in range(count):
-        builder.append(NOW_MS, None, None)
-    empty = builder.build()
-    yield "empty records", empty, room, count // 4096
-    appended = AppendRules(batch_bytes_max=50 << 20, timestamp_type=TimestampType.LOG_APPEND_TIME)
-    yield "append time", empty, appended, count // 4096
-    yield (
-        "recompressed",
-        empty,
-        AppendRules(batch_bytes_max=50 << 20, compression=Compression(CompressionType.GZIP)),
-        (count // 4096 + count // 1024),
-    )
-    yield "too old", empty, AppendRules(batch_bytes_max=50 << 20, timestamp_before_max_ms=-1), count // 1024
-    builder = RecordBatchBuilder()
-    builder.append(NOW_MS, None, None, ((b"", None),) * count)
-    yield "headers of one record", builder.build(), room, count // 4096
-    builder = RecordBatchBuilder()
-    for _ in range(count // 10):
-        builder.append(NOW_MS, None, None, ((b"", None),) * 10)
-    yield "headers of many records", builder.build(), room, count // 8192
-    yield "many batches", _one().build() * 20_000, room, 2
-    for codec in (CompressionType.NONE, CompressionType.GZIP):
-        messages = write_messages(1, [Record(0, NOW_MS, None, None)] * 8_000, Compression(codec))
-        yield f"messages, {codec.name}", bytearray(messages), room, 8_000 // 1024
+MANY = 60_000
+ROOM = AppendRules(batch_bytes_max=50 << 20)
 
 
-def _one() -> RecordBatchBuilder:
+def built(records: int, *headers: tuple[bytes, bytes | None]) -> bytearray:
     builder = RecordBatchBuilder()
-    builder.append(NOW_MS, None, None)
-    return builder
+    for _ in range(records):
+        builder.append(NOW_MS, None, None, headers)
+    return builder.build()
 
 
-@pytest.mark.parametrize(
-    ("buffer", "rules", "steps_min"), [pytest.param(*rest, id=name) for name, *rest in large_batches()]
-)
-def test_what_is_large_takes_many_steps_and_is_not_begun_where_one_is_allowed(
-    buffer: bytearray, rules: AppendRules, steps_min: int
-) -> None:
+def messages(codec: CompressionType) -> bytearray:
+    return bytearray(write_messages(1, [Record(0, NOW_MS, None, None)] * 8_000, Compression(codec)))
+
+
+empty_records = functools.cache(functools.partial(built, MANY))
+# Name, what makes the batch, rules, and in how many steps it is to be done at least. Made by the tests that need them:
+# processes that only collect these have no use for them.
+LARGE: dict[str, tuple[Callable[[], bytearray], AppendRules, int]] = {
+    "empty records": (empty_records, ROOM, MANY // 4096),
+    "append time": (
+        empty_records,
+        dataclasses.replace(ROOM, timestamp_type=TimestampType.LOG_APPEND_TIME),
+        MANY // 4096,
+    ),
+    "recompressed": (
+        empty_records,
+        dataclasses.replace(ROOM, compression=Compression(CompressionType.GZIP)),
+        MANY // 4096 + MANY // 1024,
+    ),
+    "too old": (empty_records, dataclasses.replace(ROOM, timestamp_before_max_ms=-1), MANY // 1024),
+    "headers of one record": (lambda: built(1, *((b"", None),) * MANY), ROOM, MANY // 4096),
+    "headers of many records": (lambda: built(MANY // 10, *((b"", None),) * 10), ROOM, MANY // 8192),
+    "many batches": (lambda: built(1) * 20_000, ROOM, 2),
+    "messages, NONE": (lambda: messages(CompressionType.NONE), ROOM, 8_000 // 1024),
+    "messages, GZIP": (lambda: messages(CompressionType.GZIP), ROOM, 8_000 // 1024),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_is_large_takes_many_steps_and_is_not_begun_where_one_is_allowed(name: str) -> None:
+    make, rules, steps_min = LARGE[name]
+    buffer = make()
     steps = validate_in_steps(buffer, rules, NOW_MS)
     count = 0
     with pytest.raises((StopIteration, RecordsError)):  # the end, or what is wrong with it

@@ -6,8 +6,8 @@ import random
 import sys
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -17,21 +17,40 @@ from barnabas.log.cleaner.key_tables import KeyTable, PlainKeyTable
 from barnabas.log.cleaner.offset_map import RECORDS_PER_SLOT, OffsetMap
 from barnabas.log.cleaner.record_scan import DROPPED, TOMBSTONE, VALUE, scan_keys
 from barnabas.log.cleaner.scanned_keys import KeyColumn, ScannedKeys
-from barnabas.log.cleaner.vector_key_table import Column, Pieces, VectorKeyTable, key_digests
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
 
 
-def alike_digests(pieces: Pieces) -> tuple[Column, Column]:
-    """Digests that differ in few bits of one half or the other."""
-    numbers = np.array([int(key) for piece in pieces for key in piece], np.uint64)
-    return (numbers % np.uint64(3)) << np.uint64(62), numbers // np.uint64(3)
+def vector_table(slots: int) -> KeyTable:
+    from barnabas.log.cleaner.vector_key_table import VectorKeyTable
+
+    return VectorKeyTable(slots)
+
+
+def vector_table_of_alike(slots: int) -> KeyTable:
+    """Its digests differ in few bits of one half or the other."""
+    import numpy as np
+
+    from barnabas.log.cleaner.vector_key_table import Column, Pieces, VectorKeyTable
+
+    def alike(pieces: Pieces) -> tuple[Column, Column]:
+        numbers = np.array([int(key) for piece in pieces for key in piece], np.uint64)
+        return (numbers % np.uint64(3)) << np.uint64(62), numbers // np.uint64(3)
+
+    return VectorKeyTable(slots, alike)
+
+
+def key_digests(pieces: Any) -> Any:
+    """With numpy, of which only the tests that ask know."""
+    from barnabas.log.cleaner import vector_key_table
+
+    return vector_key_table.key_digests(pieces)
 
 
 TABLES: dict[str, Callable[[int], KeyTable]] = {
     "plain": PlainKeyTable,
-    "vector": VectorKeyTable,
-    "vector, digests alike": lambda slots: VectorKeyTable(slots, alike_digests),
+    "vector": vector_table,
+    "vector, digests alike": vector_table_of_alike,
 }
 KEYS = [b"%d" % number for number in range(40)]
 Batch = list[tuple[bytes, int]]
@@ -164,6 +183,8 @@ def test_columns_are_cut_out_of_their_records() -> None:
 
 
 def test_every_bit_of_a_digest_depends_on_the_key() -> None:
+    import numpy as np
+
     # Factors are others in each process, and keys that are alike fall together under some: these are as bytes fall.
     drawn = random.Random(1)
     first, second = key_digests([[drawn.randbytes(13) for _ in range(4_000)]])
@@ -174,6 +195,8 @@ def test_every_bit_of_a_digest_depends_on_the_key() -> None:
 
 
 def test_numpy_is_used_for_long_stretches_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from barnabas.log.cleaner.vector_key_table import VectorKeyTable
+
     assert isinstance(key_table(1_000_000), VectorKeyTable)
     assert isinstance(key_table(1_000), PlainKeyTable)
     monkeypatch.setitem(sys.modules, "barnabas.log.cleaner.vector_key_table", None)
