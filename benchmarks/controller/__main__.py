@@ -183,7 +183,8 @@ async def measure(host: RealHost, address: str, given: argparse.Namespace) -> Fi
     for path in PERSISTENT_PATHS:
         await client.ensure_path(path)
     live = range(FIRST_LIVE, FIRST_LIVE + given.brokers)
-    await write_partitions(client, host, given.topics, given.partitions, live if given.live else DEAD)
+    replicas_on = live if given.live else DEAD
+    await write_partitions(client, host, given.topics, given.partitions, replicas_on, aged=given.aged)
     for broker_id in live:
         registration = BrokerRegistration((BrokerEndpoint(LISTENER, "localhost", 9092, LISTENER),), 0)
         await client.create(broker_id_path(broker_id), registration.encode(), mode=CreateMode.EPHEMERAL)
@@ -241,6 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--created", type=int, default=1_000)
     parser.add_argument("--brokers", type=int, default=LIVE_BROKERS, help="How many brokers are alive.")
     parser.add_argument("--live", action="store_true", help="The brokers of the partitions are alive; then one dies.")
+    parser.add_argument("--aged", action="store_true", help="Epochs differ, as in a cluster that has lived.")
     parser.add_argument("--core", action="store_true", help="Nothing is encoded.")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args(arguments)
