@@ -26,6 +26,7 @@ from barnabas.cli.reassignment_throttles import (
     keep_throttles,
     remove_throttles,
     set_throttles,
+    tell_what_is_left,
 )
 from barnabas.cli.reassignment_view import State, size_of
 from barnabas.wire.topics import TopicPartition
@@ -111,6 +112,8 @@ async def check(
 
 async def execute(client: Client, admin: Admin, wish: Execution) -> None:
     """Begins the moves, and waits for their end. The throttle is removed however it ends."""
+    if wish.changes:
+        await tell_what_is_left(admin, _brokers_of(client, wish))
     if not wish.is_throttled():
         await _move(client, admin, wish, Throttles((), ()))
         return

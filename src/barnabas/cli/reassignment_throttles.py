@@ -300,6 +300,27 @@ async def find_throttles(
     return Throttles(tuple(rates), tuple(lists), rates, named)
 
 
+async def tell_what_is_left(admin: Admin, node_ids: Iterable[int]) -> None:
+    """Says which throttles of replicas are set at these brokers while nothing is being moved: who was killed has left
+    them. They hold back what is moved next too, whether it has a throttle of its own or not, and stay.
+    """
+    from barnabas.client.errors import ClientError
+    from barnabas.wire.errors import KafkaError
+
+    # Who may move partitions need not be allowed to see configs.
+    with contextlib.suppress(KafkaError, ClientError, ConnectionError):
+        if await admin.list_partition_reassignments():
+            return
+        rates = await find_throttles(admin, node_ids, _OF_REPLICAS)
+        lists = await find_throttles(admin, (), LISTS) if rates.brokers else rates
+        if lists.topics:
+            left = replace(lists, brokers=rates.brokers).named()
+            say(
+                f"Throttles are set already, though nothing is being moved: {left}. If a command that was killed has "
+                "left them, `barnabas reassign cancel --all` removes them."
+            )
+
+
 # Inside.
 
 

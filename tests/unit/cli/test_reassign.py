@@ -18,9 +18,18 @@ from barnabas.cli.reassign import SizeOption, print_moves, seconds_at
 from barnabas.cli.reassignment_files import Reassignment, read_reassignment, reassignment_document, write_reassignment
 from barnabas.cli.reassignment_planner import Move
 from barnabas.cli.reassignment_progress import BarProgress, LineProgress, Progress
-from barnabas.cli.reassignment_throttles import LISTS, RATES, Rates, Throttles, remove_throttles, set_throttles
+from barnabas.cli.reassignment_throttles import (
+    LISTS,
+    RATES,
+    Rates,
+    Throttles,
+    remove_throttles,
+    set_throttles,
+    tell_what_is_left,
+)
 from barnabas.client.admin import ConfigEntry, ConfigOperation
 from barnabas.client.errors import ClientTimeoutError
+from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.topics import TopicPartition
 from tests.support.command_runs import Done
 from tests.unit.cli.fake_cluster import FakeCluster
@@ -415,6 +424,30 @@ def test_a_broker_to_be_filled_that_is_not_there_is_told_before_anything_is_meas
 
 def test_the_file_of_a_plan_is_a_plan() -> None:
     assert reassignment_document({}) == {"version": 1, "partitions": []}
+
+
+def test_throttles_that_a_killed_command_has_left_are_told_where_nothing_is_being_moved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found: Any = _Configs()
+    found.configs = {"1": {RATES[0]: "5000"}, "2": {}, "a": {LISTS[0]: "0:1"}, "b": {}}
+    elsewhere, without_lists, moving, may_not = _Configs(), _Configs(), _Configs(), _Configs()
+    elsewhere.configs = {"1": {}, "2": {}, "a": {LISTS[0]: "0:1"}}
+    without_lists.configs = {"1": {RATES[0]: "5000"}, "2": {}, "a": {}}
+    moving.configs, moving.moving = found.configs, [A0]
+
+    async def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    others: list[Any] = [elsewhere, without_lists, moving, may_not]
+    others[-1].describe_configs = refuse
+    for admin in others:
+        asyncio.run(tell_what_is_left(admin, (1, 2)))
+    assert capsys.readouterr().err == ""
+    asyncio.run(tell_what_is_left(found, (1, 2)))
+    said = capsys.readouterr().err
+    assert said.startswith("Throttles are set already, though nothing is being moved: broker 1, topic a. ")
+    assert "`barnabas reassign cancel --all` removes them" in said
 
 
 def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> None:
