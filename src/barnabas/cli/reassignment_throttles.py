@@ -34,6 +34,8 @@ _LOCATED_WITHIN_MS: Final = 3_000
 """How long one broker is asked which copies it makes between its log directories."""
 _LOOKS: Final = 8
 """How often it is looked whether a rate that was found stays where nobody copies: somebody's is removed meanwhile."""
+_LEFT_WITHIN_SECONDS: Final = 3
+"""How long it is looked for throttles that somebody has left, before anything is begun."""
 _REMOVED_WITHIN_SECONDS: Final = 30
 """How long throttles are tried to be taken away, which nobody can interrupt."""
 
@@ -307,12 +309,13 @@ async def tell_what_is_left(admin: Admin, node_ids: Iterable[int]) -> None:
     from barnabas.client.errors import ClientError
     from barnabas.wire.errors import KafkaError
 
-    # Who may move partitions need not be allowed to see configs.
-    with contextlib.suppress(KafkaError, ClientError, ConnectionError):
-        if await admin.list_partition_reassignments():
-            return
-        rates = await find_throttles(admin, node_ids, _OF_REPLICAS)
-        lists = await find_throttles(admin, (), LISTS) if rates.brokers else rates
+    # Who may move partitions need not be allowed to see configs, and a broker to be drained need not answer.
+    with contextlib.suppress(KafkaError, ClientError, ConnectionError, TimeoutError):
+        async with asyncio.timeout(_LEFT_WITHIN_SECONDS):
+            if await admin.list_partition_reassignments():
+                return
+            rates = await find_throttles(admin, node_ids, _OF_REPLICAS)
+            lists = await find_throttles(admin, (), LISTS) if rates.brokers else rates
         if lists.topics:
             left = replace(lists, brokers=rates.brokers).named()
             say(

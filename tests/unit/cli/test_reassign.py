@@ -450,6 +450,22 @@ def test_throttles_that_a_killed_command_has_left_are_told_where_nothing_is_bein
     assert "`barnabas reassign cancel --all` removes them" in said
 
 
+def test_a_broker_that_does_not_answer_keeps_nobody_long_from_draining_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.cli.reassignment_throttles._LEFT_WITHIN_SECONDS", 0.05)
+    admin: Any = _Configs()
+
+    async def hang(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    admin.describe_configs = hang
+
+    async def main() -> None:
+        async with asyncio.timeout(30.0):
+            await tell_what_is_left(admin, (1, 2))
+
+    asyncio.run(main())
+
+
 def test_a_broker_that_fails_leaves_no_throttle_at_those_that_answer_later() -> None:
     class Slow:
         def __init__(self) -> None:
