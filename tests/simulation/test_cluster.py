@@ -14,7 +14,7 @@ import pytest
 
 from barnabas.testing.checkers import check_all
 from barnabas.testing.cluster_plan import Plan
-from barnabas.testing.cluster_plans import FLUSHED, KEEPING, LATE, POWER
+from barnabas.testing.cluster_plans import FLUSHED, KEEPING, LATE, OLDER, POWER
 from barnabas.testing.cluster_simulation import COVERAGE, simulate
 from barnabas.testing.simulation import SimulationFailedError, simulation_seeds
 from barnabas.testing.user_plans import CREDENTIALS
@@ -89,9 +89,9 @@ def test_what_a_controller_has_said_does_no_harm_when_it_comes_again_late(seed: 
     assert simulate(seed, LATE).findings == ()
 
 
-@pytest.mark.parametrize("plan", [POWER, FLUSHED], ids=lambda plan: plan.name)
+@pytest.mark.parametrize("plan", [POWER, FLUSHED, LATE, OLDER], ids=lambda plan: plan.name)
 def test_a_cluster_keeps_its_promises_with_writes_off_the_loop(plan: Plan) -> None:
-    """As in seeds 7 to 12 of many plans."""
+    """As in seeds 7 to 12 of each plan."""
     report = simulate(4, dataclasses.replace(plan, writes=("offload",)))
     assert report.findings == ()
     assert report.acknowledged > 100

@@ -37,8 +37,6 @@ auto.leader.rebalance.enable=false
 barnabas.log.dir.patience.ms=0
 """
 """What the configs of all simulated brokers have."""
-BOTH_WRITES: Final = ("loop", "offload")
-"""For plans that are out to break what a log has: files are changed on the loop, or by a directory's queue (0025)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,9 @@ class Plan:
     """What the brokers' configs have besides the usual."""
     protocols: Sequence[str] = ()
     """Values of inter.broker.protocol.version, of which each seed takes one."""
-    writes: Sequence[str] = ("loop",)
-    """Values of barnabas.log.dir.writes, of which six seeds take one, and the next six another: so much as six meet
-    together is looked at."""
+    writes: Sequence[str] = ("loop", "offload")
+    """Values of barnabas.log.dir.writes (0025), of which six seeds take one, and the next six another: so much as six
+    meet together is looked at."""
     clock_step_seconds: Range = (-10.0, 10.0)
 
     def properties_of(self, seed: int) -> str:

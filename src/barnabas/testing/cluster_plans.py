@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from barnabas.testing.cluster_load import Load
-from barnabas.testing.cluster_plan import BOTH_WRITES, Plan
+from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.user_plans import (
     COMPACTION,
@@ -42,11 +42,9 @@ _LOGINS: Final = {
 }
 """Brokers log in at each other, and again all the time."""
 _UNCLEAN_LOAD: Final = Load(topic_configs={"unclean.leader.election.enable": "true"})
-POWER: Final = Plan(
-    "power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7}, down_at_most=2, writes=BOTH_WRITES
-)
+POWER: Final = Plan("power", {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7}, down_at_most=2)
 """Power fails whenever it likes, of all machines at once too: what that may take is computed."""
-KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True, writes=BOTH_WRITES)
+KEEPING: Final = Plan("keeping", {**_MISCHIEF, FaultKind.POWER: 3.0}, keeps_one_in_sync=True)
 """One member of every ISR is kept: nothing may be lost."""
 LATE: Final = dataclasses.replace(KEEPING, name="late", late_copies=0.5)
 """Like `KEEPING`; stale requests of controllers arrive again, which epochs must fence."""
@@ -89,7 +87,6 @@ TOGETHER: Final = Plan(
     down_at_most=3,
     lasting_seconds=(0.1, 6.0),
     load=_UNCLEAN_LOAD,
-    writes=BOTH_WRITES,
 )
 """All brokers fall at once, some having fallen before, where unclean elections are allowed: out to break what is made
 of replicas that go offline together (0012). A member of the ISR that is registered keeps the leadership from others.
@@ -100,7 +97,6 @@ UNCLEAN: Final = Plan(
     {**_MISCHIEF, FaultKind.POWER: 3.0, FaultKind.OUTAGE: 0.7, FaultKind.CRASH_ALL: 1.0, FaultKind.EXPIRY: 2.0},
     down_at_most=2,
     load=_UNCLEAN_LOAD,
-    writes=BOTH_WRITES,
 )
 """Everything that `POWER` has, where unclean elections are allowed: lost may be only what no registered member of the
 ISR had, or what a loss of power takes.
@@ -116,7 +112,6 @@ DIRECTORIES: Final = Plan(
         FaultKind.RESET: 3.0,
     },
     lasting_seconds=(1.0, 9.0),
-    writes=BOTH_WRITES,
 )
 """One of a broker's log directories fails, until it is mended and the broker restarted: what it led has to be led by
 others at once, and nothing may be lost.
@@ -160,7 +155,6 @@ RETENTION: Final = Plan(
         "log.flush.start.offset.checkpoint.interval.ms": "5000",
         "log.flush.offset.checkpoint.interval.ms": "5000",
     },
-    writes=BOTH_WRITES,
 )
 """Logs lose their beginnings, by retention and by DeleteRecords, while clocks are set and checkpoints are full of
 garbage (0010): nothing is deleted that no config and no user wants gone.
@@ -253,7 +247,6 @@ WATERMARKS: Final = Plan(
         FaultKind.CONTROLLER_DELETED: 4.0,
     },
     late_copies=0.3,
-    writes=BOTH_WRITES,
 )
 """Followers fall behind, are cut off and come back while nobody may be the controller, out to break what moves high
 watermarks where Kafka waits, and what keeps them in their checkpoint (0014, 0016).
@@ -334,7 +327,6 @@ LOG_MOVES: Final = Plan(
     keeps_one_in_sync=True,
     lasting_seconds=(0.1, 5.0),
     properties={"replica.fetch.max.bytes": "2048", "file.delete.delay.ms": "1000"},
-    writes=BOTH_WRITES,
 )
 """Replicas go from one log directory to another, anew before that has ended, and back, as fast as disks allow or so
 slowly that leaders change meanwhile; brokers fall in the moment after each step, and disks fail: out to lose what was
@@ -351,7 +343,6 @@ AT_ONCE: Final = Plan(
         FaultKind.ROLLING_RESTART: 1.0,
     },
     lasting={FaultKind.CRASH: (0.0, 0.1)},
-    writes=BOTH_WRITES,
 )
 """Brokers that die are started again at once, as `barnabas up` does, while their sessions live; and requests that are
 answered in steps, between which leaders move: out to break what such an answer makes of what it has looked at before.
@@ -369,7 +360,6 @@ FLUSHED: Final = Plan(
     down_at_most=2,
     lasting={FaultKind.POWER: (0.2, 2.0), FaultKind.SLOW_DISK: (3.0, 12.0)},
     load=Load(flush_messages=(1, 3), records_pause_ms=600),
-    writes=BOTH_WRITES,
 )
 """Power fails while records are appended before, during and behind the syncs that `flush.messages` asks for: none that
 counts as flushed is lost by who has acknowledged it (0010).
@@ -384,7 +374,6 @@ RENEWED: Final = Plan(
     },
     lasting_seconds=(0.1, 3.0),
     load=Load(has_renewed_topic=True, records_pause_ms=1_500),
-    writes=BOTH_WRITES,
 )
 """A topic is deleted and made anew under its name while followers fetch it and clients write and read, out to break
 what goes by the name and the leader epoch alone (0014).

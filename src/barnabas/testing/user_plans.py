@@ -9,7 +9,7 @@ from typing import Final
 from barnabas.testing.changed_rights import PROPERTIES as RIGHTS_PROPERTIES
 from barnabas.testing.changing_credentials import PROPERTIES as CREDENTIALS_PROPERTIES
 from barnabas.testing.cluster_load import Load
-from barnabas.testing.cluster_plan import BOTH_WRITES, Plan
+from barnabas.testing.cluster_plan import Plan
 from barnabas.testing.compacted_topic import PROPERTIES as COMPACTED
 from barnabas.testing.faults import FaultKind
 from barnabas.testing.next_group_users import PROPERTIES as NEXT_GROUP
@@ -35,7 +35,6 @@ TRANSACTIONS: Final = Plan(
     lasting_seconds=(0.1, 6.0),
     load=Load(transactional_ids=5, producers=1, consumers=1),
     properties=PROPERTIES,
-    writes=BOTH_WRITES,
 )
 """Producers write to several partitions and commit offsets all or nothing, abort, vanish, and are replaced, while the
 brokers that lead, that coordinate their transactions and that coordinate their groups fall: out to have somebody see a
@@ -58,7 +57,6 @@ COMPACTION: Final = Plan(
     lasting_seconds=(0.1, 5.0),
     load=Load(has_compacted_topic=True, transactional_ids=2, producers=1, records_pause_ms=400, commit_pause_ms=300),
     properties={**PROPERTIES, **COMPACTED},
-    writes=BOTH_WRITES,
 )
 """A topic of few keys, the groups' offsets and the transactions' states are compacted all the time, while brokers and
 leaders fall, anywhere in the middle of a cleaning: out to have a key lose its last value, or get a former one (0024).
@@ -80,7 +78,6 @@ TIERED: Final = Plan(
     lasting_seconds=(0.1, 5.0),
     load=Load(has_tiered_topic=True, producers=1, consumers=1, records_pause_ms=600),
     properties=REMOTE,
-    writes=BOTH_WRITES,
 )
 """A topic's old segments are copied to remote storage and given up locally, while leaders fall in the middle of a copy,
 before and after each record of the metadata: out to have a record nowhere, or a hole in what is read by offset or by
