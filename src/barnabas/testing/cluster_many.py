@@ -15,8 +15,10 @@ from barnabas.testing.cluster_history import Acknowledged, Consumed, RecordId
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.batch_formats import read_records
 from barnabas.wire.errors import ErrorCode, KafkaError
+from barnabas.wire.fetch_session import FINAL_EPOCH
 from barnabas.wire.messages import FetchRequest, ProduceRequest
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.sentinels import ACKS_ALL, CONSUMER_ID, NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -77,7 +79,9 @@ class LargeRequests:
                 batch = _batch(record.value(), now_ms)
             data.append(ProduceRequest.PartitionProduceData(index=index, records=batch))
         request = ProduceRequest(
-            acks=-1, timeout_ms=3_000, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
+            acks=ACKS_ALL,
+            timeout_ms=3_000,
+            topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=data)],
         )
         response = await client.ask(node, lane, request)
         is_taken = False
@@ -101,18 +105,18 @@ class LargeRequests:
         partitions = [
             FetchRequest.FetchPartition(
                 partition=index,
-                current_leader_epoch=-1,
+                current_leader_epoch=NO_EPOCH,
                 fetch_offset=offsets.get(index, 0),
                 partition_max_bytes=1 << 16,
             )
             for index in self._indexes(client)
         ]
         request = FetchRequest(
-            replica_id=-1,
+            replica_id=CONSUMER_ID,
             max_wait_ms=_WAIT_MS,
             min_bytes=1,
             max_bytes=1 << 20,
-            session_epoch=-1,
+            session_epoch=FINAL_EPOCH,
             topics=[FetchRequest.FetchTopic(topic=topic, partitions=partitions)],
         )
         response = await client.ask_by_version(node, lane, ApiKey.FETCH, lambda _: request, highest=_FETCH_BY_NAMES)

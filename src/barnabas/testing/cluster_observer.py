@@ -33,6 +33,7 @@ from barnabas.security.login import Login, LoginState
 from barnabas.testing.cluster_history import ExposedHighWatermark, Forgot, UncleanElection
 from barnabas.testing.cluster_logs import StoredLog
 from barnabas.testing.probes import after, before
+from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import OFFSETS_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Observer:
         for partition, from_offset in self._forgotten.pop(broker_id, {}).items():
             state = self.committed_state(partition)
             in_isr = state is not None and broker_id in state.isr
-            epoch = -1 if state is None else state.leader_epoch
+            epoch = NO_EPOCH if state is None else state.leader_epoch
             self.history.forgot.append(Forgot(self._now(), broker_id, partition, from_offset, in_isr, epoch))
 
     def all_partitions(self) -> list[TopicPartition]:

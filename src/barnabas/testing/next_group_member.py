@@ -21,7 +21,7 @@ from barnabas.wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from barnabas.wire.sentinels import NO_BROKER
+from barnabas.wire.sentinels import NO_BROKER, NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -79,7 +79,7 @@ class GroupWire:
         """Another broker is the coordinator, perhaps."""
         self._node = None
 
-    async def committed(self, topic: str, number: int, member_id: str | None = None, epoch: int = -1) -> int:
+    async def committed(self, topic: str, number: int, member_id: str | None = None, epoch: int = NO_EPOCH) -> int:
         """The committed offset of a partition, 0 for none; as a member, or as nobody."""
         topics = [OffsetFetchRequest.OffsetFetchRequestTopics(name=topic, partition_indexes=[number])]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(

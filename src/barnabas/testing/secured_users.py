@@ -43,6 +43,7 @@ from barnabas.wire.messages import (
     UpdateMetadataRequest,
 )
 from barnabas.wire.record_builder import RecordBatchBuilder
+from barnabas.wire.sentinels import NO_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -275,16 +276,18 @@ class SecuredUsers:
         internal = CreateTopicsRequest.CreatableTopic(name="__" + _INTRUDED, num_partitions=1, replication_factor=1)
         return [
             (
-                UpdateMetadataRequest(controller_id=1, controller_epoch=_EPOCH, broker_epoch=-1),
+                UpdateMetadataRequest(controller_id=1, controller_epoch=_EPOCH, broker_epoch=NO_EPOCH),
                 8,
                 lambda answer: [answer.error_code],
             ),
             (
-                StopReplicaRequest(controller_id=1, controller_epoch=_EPOCH, broker_epoch=-1, topic_states=[replica]),
+                StopReplicaRequest(
+                    controller_id=1, controller_epoch=_EPOCH, broker_epoch=NO_EPOCH, topic_states=[replica]
+                ),
                 4,
                 lambda answer: [answer.error_code],
             ),
-            (ControlledShutdownRequest(broker_id=1, broker_epoch=-1), 3, lambda answer: [answer.error_code]),
+            (ControlledShutdownRequest(broker_id=1, broker_epoch=NO_EPOCH), 3, lambda answer: [answer.error_code]),
             (
                 CreateAclsRequest(creations=[creation]),
                 3,
