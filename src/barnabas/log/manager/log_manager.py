@@ -106,6 +106,7 @@ class LogManager:
             host.loop, self._put_away, _PUT_AWAY_PER_TURN
         )
         self._leaving: dict[str, asyncio.Future[list[Any]]] = {}  # by the directory that another log may get
+        self._kept: set[TopicPartition] = set()  # logs that the next start finds, of which there may be no other
         self._tasks = LogTasks(self, host, timers, scheduler, self._logger)
         self._metrics.register(self.directories, loads_at_once(settings, was_clean=False), self._tasks.cleaner)
 
@@ -202,7 +203,7 @@ class LogManager:
         log = self._logs.get(partition)
         if log is not None:
             return log
-        if not is_new and self.offline_directories:
+        if partition in self._kept or (not is_new and self.offline_directories):
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition_directory_name(partition)} is not in the directories that are online, and"
@@ -381,15 +382,12 @@ class LogManager:
         self._remove(current)
         self._remove_future(future)
         self._add(future)
-        old, old_name = (
-            current.log_directory,
-            marked_directory_name(partition, DirectoryKind.DELETE, self._host.entropy(16).hex()),
-        )
+        old = current.log_directory
+        old_name = marked_directory_name(partition, DirectoryKind.DELETE, self._host.entropy(16).hex())
         old_path = f"{old.path}/{old_name}"
         self._detach(current, old_path)
-        future.start_arrival(
-            complete_replacement(self._services, future, old, old_path, durable, self._write_checkpoints)
-        )
+        arrival = (self._services, future, old, old_path, durable, self._write_checkpoints, self._logs, self._kept)
+        future.start_arrival(complete_replacement(*arrival))
         self._logger.info("The current log of partition %s is replaced by that in %s", name, future.log_directory.path)
         return future
 

@@ -7,18 +7,23 @@
 4. Both names are made durable. Until that of the new one is, nothing that is appended counts as written; so a start
    that finds only some of this has everything acknowledged, whichever directory it takes (`interrupted_moves`).
 5. The old log's offsets go out of its log directory's checkpoints, and the marker goes.
+
+Where the new directory fails before its name is durable, the old one gets its name back: it has all that counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Mapping
 
 from barnabas.kernel.host import Files, OffloadKind
 from barnabas.log.directories.directory_files import remove_replacement_marker, write_replacement_marker
 from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.directories.names import partition_directory_name
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.wire.topics import TopicPartition
 
 
 async def prepare_replacement(
@@ -71,21 +76,31 @@ async def complete_replacement(
     old_path: str,
     durable: asyncio.Future[None],
     write_checkpoints: Callable[[LogDirectory], Awaitable[None]],
+    logs: Mapping[TopicPartition, PartitionLog],
+    kept: set[TopicPartition],
 ) -> None:
     """Steps 4 and 5; the old log's files go in `file.delete.delay.ms` after that. Whatever happens, `durable` is done
-    when it ends."""
+    when it ends. `kept` is told where the old log gets its name back, which nobody in `logs` may have by then."""
     files = services.host.files
+    is_durable = False
     try:
         path = future.log_directory.path
         await services.offload(
             OffloadKind.SYNC, files.fsync_directory, path, directory=future.log_directory, order=path
         )
+        is_durable = True
     except OSError as error:
         future.log_directory.fail(error)
-        return
     finally:
         if not durable.done():
             durable.set_result(None)
+    if not is_durable:
+        name = partition_directory_name(future.partition)
+        is_deleted = future.directory != f"{future.log_directory.path}/{name}"
+        if not (old.is_offline or is_deleted) and logs.get(future.partition, future) is future:
+            kept.add(future.partition)
+            await _give_back(services, old, old_path, f"{old.path}/{name}")
+        return
     if old.is_offline:
         return  # the marker stays: that disk may be back at the next start
     try:
@@ -103,6 +118,24 @@ async def complete_replacement(
         pass  # the log was deleted meanwhile
     except OSError as error:
         future.log_directory.fail(error)
+
+
+async def _give_back(services: LogServices, old: LogDirectory, path: str, former: str) -> None:
+    """Has the old log's directory called as it was; this process does not open it again."""
+    try:
+        await services.offload(
+            *(OffloadKind.SYNC, _rename, services.host.files, path, former), directory=old, order=old.path
+        )
+    except OSError as error:
+        old.fail(error)
+        return
+    services.deletions.directory_moved(path, former)
+    services.logger.warning("%s is kept: what was to take its place has failed. The next start finds it", former)
+
+
+def _rename(files: Files, path: str, former: str) -> None:
+    files.rename(path, former)
+    files.fsync_directory(os.path.dirname(former))
 
 
 def _mark(files: Files, directory: str, log_directory: str) -> None:

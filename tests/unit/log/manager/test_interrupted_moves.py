@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from barnabas.kernel.host import Host
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.directories.directory_files import read_replacement_marker, write_replacement_marker
 from barnabas.log.manager.start_up import DuplicateLogError
-from barnabas.log.partition.log_config import LogConfig
+from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.testing.simulated_disk import FaultRule
+from barnabas.testing.simulation import Simulation
 from barnabas.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_broker, records
 
 WithBroker = Callable[..., Any]
 FUTURE = f"flights-0.{'ab' * 16}-future"
@@ -217,6 +220,71 @@ def test_a_log_whose_old_directory_fails_at_the_rename_goes_on_in_the_new_one(
     assert marker(two / "flights-0") == str(one)
     monkeypatch.undo()
     with_broker(when_the_disk_is_back, directories=2)
+
+
+@pytest.mark.parametrize(
+    ("writes", "failing"),
+    [("loop", "fsync_directory"), ("offload", "fsync_directory"), ("offload", "rename")],
+)
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_new_directory_that_fails_before_its_name_is_durable_takes_no_log_along(
+    writes: str, failing: str, is_back: bool
+) -> None:
+    """Nothing that came after the swap counts; so the old log is whole, and the next start is to find it."""
+    one, two = "/data/one", "/data/two"
+    settings = LogSettings(directory_patience_ms=0, directory_writes=writes)
+
+    async def moves(host: Host) -> None:
+        async with log_broker(host, one, two, settings=settings, is_clean=False) as broker:
+            await one_log(broker)
+            current, manager = broker.log(), broker.manager
+            assert current.log_directory.path == one
+            future = manager.create_future_log(current, manager.directories[1])
+            for batch in await broker.batches(current):
+                future.append_as_follower(batch)
+            await future.wait_written()
+            await manager.prepare_replacement(FLIGHTS)
+            machine.disk.fault_rules.append(FaultRule(frozenset({failing}), f"{two}*"))
+            assert manager.replace_current(FLIGHTS) is future
+            await asyncio.sleep(1)
+            assert [each.path for each in manager.offline_directories] == [two]
+            with pytest.raises(KafkaError) as caught:  # there would be two logs of one partition at the next start
+                broker.log(is_new=True)
+            assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def starts_again(host: Host) -> None:
+        machine.disk.fault_rules.clear()
+        directories = (one, two) if is_back else (one,)
+        async with log_broker(host, *directories, settings=settings, is_clean=False) as broker:
+            assert [record.value for record in await broker.records(broker.log())] == [b"one", b"two"]
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+        simulation.run_on(machine, moves)
+        machine.crash()
+        simulation.run_on(machine, starts_again)
+
+
+def test_a_log_that_was_deleted_meanwhile_is_not_kept_for_a_directory_that_fails() -> None:
+    one, two = "/data/one", "/data/two"
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, one, two, is_clean=False) as broker:
+            await one_log(broker)
+            machine.disk.slow_paths[two] = 1_000.0
+            await moved(broker)
+            deletion = asyncio.create_task(broker.manager.delete_log(FLIGHTS))
+            await asyncio.sleep(0)
+            machine.disk.fault_rules.append(FaultRule(frozenset({"fsync_directory"}), f"{two}*"))
+            await asyncio.wait([deletion])
+            await asyncio.sleep(60)
+            assert isinstance(deletion.exception(), KafkaError)
+            assert [each.path for each in broker.manager.offline_directories] == [two]
+            assert not machine.disk.find(f"{one}/flights-0")
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+        simulation.run_on(machine, main, limit_seconds=500.0)
 
 
 def gauges(broker: LogBroker) -> dict[str, float]:
