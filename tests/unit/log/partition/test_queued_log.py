@@ -8,6 +8,7 @@ import pytest
 
 from barnabas.kernel.host import Host
 from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.testing.profile import DiskProfile, Profile
 from barnabas.testing.simulation import Simulation, simulation_seeds
 from tests.unit.log.log_broker import FLIGHTS, log_broker, records
@@ -66,3 +67,55 @@ def test_what_is_written_is_there_while_what_came_before_is_synced(seed: int) ->
 
     with Simulation(seed, profile=SLOW_SYNCS) as simulation:
         simulation.run_on(simulation.machine("broker"), main, limit_seconds=1_000.0)
+
+
+def test_what_is_not_written_is_there_for_nobody_and_what_a_leader_says_of_it_counts_later() -> None:
+    async def main(host: Host) -> None:
+        async with log_broker(host, *DIRECTORIES, settings=OFFLOAD) as broker:
+            log = broker.log()
+            log.append_as_leader(records(b"first"), 0)
+            await broker.written(log)
+            log.append_as_leader(records(b"second"), 0)
+            assert (log.append_end_offset, log.log_end_offset, log.has_unwritten) == (2, 1, True)
+            log.append_as_leader(records(b"third"), 0)
+            plan = log.read(0, 1 << 20, ReadIsolation.LOG_END, has_minimum=True).plan
+            assert plan is not None
+            assert plan.length_bytes == len(records(b"first"))
+            assert log.read(1, 1 << 20, ReadIsolation.LOG_END, has_minimum=True).plan is None
+            assert log.update_high_watermark(3) == 1
+            await broker.written(log)
+            assert (log.high_watermark, log.log_end_offset, log.has_unwritten) == (3, 3, False)
+            assert [record.value for record in await broker.records(log)] == [b"first", b"second", b"third"]
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("broker"), main, limit_seconds=1_000.0)
+
+
+@pytest.mark.parametrize("seed", simulation_seeds(3))
+def test_what_was_truncated_says_nothing_of_what_came_in_its_place(seed: int) -> None:
+    """It was in the queue, and is written before what has its offsets now."""
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, *DIRECTORIES, settings=OFFLOAD) as broker:
+            log = broker.log()
+            log.append_as_leader(records(b"kept"), 0)
+            await broker.written(log)
+            machine.disk.slow_paths[log.log_directory.path] = 1_000.0
+            log.append_as_leader(records(b"x" * 9_000), 0)
+            await broker.timers.sleep(0.001)
+            assert log.has_unwritten
+            truncation = host.loop.create_task(log.truncate_to(1))
+            await broker.timers.sleep(0.001)
+            while not truncation.done():
+                assert (log.append_end_offset, log.log_end_offset) == (1, 1)
+                await broker.timers.sleep(0.001)
+            await truncation
+            assert (log.append_end_offset, log.log_end_offset) == (1, 1)
+            log.append_as_leader(records(b"instead"), 0)
+            while log.log_end_offset == 1:
+                await broker.timers.sleep(0.01)
+            assert [record.value for record in await broker.records(log)] == [b"kept", b"instead"]
+
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        simulation.run_on(machine, main, limit_seconds=50_000.0)
