@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.coordinators.group.background import BackgroundSteps
-from barnabas.kernel.steps import StepRunner
+from barnabas.kernel.steps import StepRunner, Steps
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def two_steps() -> Iterator[None]:
+def two_steps() -> Steps[None]:
     yield
     yield
 
