@@ -92,7 +92,10 @@ class PlayedConnections:
         def start(message: FetchRequest, *_arguments: object) -> None:
             self.sent.append((node, message))
 
-        return SimpleNamespace(start=start, close=lambda: None)
+        async def ready(_timeout_ms: float) -> None:
+            """Each is there."""
+
+        return SimpleNamespace(start=start, ready=ready, close=lambda: None)
 
     async def send_in_version(self, *_arguments: object) -> Any:
         await asyncio.Event().wait()
