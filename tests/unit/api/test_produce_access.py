@@ -182,6 +182,47 @@ def test_answers_with_an_error_tell_the_delay_too(run: Run, tmp_path: Path, shap
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_who_has_waited_for_replicas_is_not_read_for_the_delay(run: Run, tmp_path: Path, shape: str) -> None:
+    async def body(broker: DataBroker) -> None:
+        for number in (0, 1):
+            broker.lead("flights", number, isr=(1, 2), replicas=(1, 2))
+        caller = broker.connect("limited")
+        await answers(caller, shape)
+        broker.access.limit("limited", 70)
+        count = send(caller, shape, -1)
+        await turns()
+        assert not caller.connection.is_throttled
+        for number in (0, 1):
+            broker.lead("flights", number, leader=2, leader_epoch=1, isr=(1, 2), replicas=(1, 2))
+        await caller.responses(count)
+        assert caller.connection.is_throttled
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_the_bytes_of_requests_that_came_together_count_once_where_one_of_them_is_refused(
+    run: Run, tmp_path: Path, acks: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        caller = broker.connect("limited")
+        await answers(caller, "together")
+        broker.access.limit("limited", 70)
+        spoiled = bytearray(batch(b"x" * 30))
+        spoiled[-1] ^= 1
+        sent = [batch(b"x" * 30)] * 4 + [bytes(spoiled)] + [batch(b"x" * 30)] * 4
+        with caller.kept_back() as kept:
+            for each in sent:
+                caller.send(produce_request("flights", each, acks=acks), 9)
+        caller.send_bytes(bytes(kept))
+        assert codes(await caller.responses(len(sent))) == {ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE}
+        assert broker.access.counted_bytes == sum(map(len, sent))
+
+    scenario(run, tmp_path, body)
+
+
 def test_producers_that_are_silent_keep_no_metadata(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         broker.lead("flights")

@@ -448,6 +448,35 @@ def test_a_write_that_fails_is_told_to_all_of_the_tick(
     run(main())
 
 
+def test_a_write_that_fails_is_told_to_each_of_those_behind_one_that_was_refused(run: Run, tmp_path: Path) -> None:
+    """Requests of one path, with those of another one for the same partition, so that the tick writes for both."""
+    spoiled = bytearray(batch(b"x"))
+    spoiled[-1] ^= 1
+
+    async def main() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            files = FailingFiles(host.files)
+            failing = dataclasses.replace(host, files=files)
+            async with data_broker(failing, str(tmp_path / "good"), str(tmp_path / "bad")) as broker:
+                broker.lead("flights")
+                one, other = broker.connect("one"), broker.connect("other")
+                for caller in (one, other):
+                    await caller.call(produce_request("flights", batch(b"first")), 9)
+                files.broken = True
+                with one.kept_back() as kept:
+                    for records in (bytes(spoiled), batch(b"x"), batch(b"y")):
+                        one.send(produce_request("flights", records), 9)
+                one.send_bytes(bytes(kept))
+                other.send(produce_request("flights", batch(b"z")), 9)
+                codes = [produced(response).error_code for response in await one.responses(3)]
+                assert codes == [ErrorCode.CORRUPT_MESSAGE, *[ErrorCode.KAFKA_STORAGE_ERROR] * 2]
+                (response,) = await other.responses(1)
+                assert produced(response).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+                files.broken = False
+
+    run(main())
+
+
 def test_an_error_with_acks_0_ends_only_its_connection(run: Run, tmp_path: Path) -> None:
     async def body(broker: DataBroker) -> None:
         partition = broker.lead("flights")

@@ -110,14 +110,15 @@ def test_who_waits_for_replicas_in_vain_is_told_where_the_records_are(run: Run, 
 )
 @pytest.mark.parametrize("flush_messages", [1 << 62, 1], ids=["unsynced", "synced"])
 @pytest.mark.parametrize("shape", SHAPES)
+@WRITES
 def test_records_that_could_not_be_written_have_no_offset(
-    run: Run, tmp_path: Path, shape: str, flush_messages: int, isr: Sequence[int], acks: int
+    run: Run, tmp_path: Path, shape: str, flush_messages: int, isr: Sequence[int], acks: int, writes: str
 ) -> None:
     async def main() -> None:
         async with real_host("test", asyncio.get_running_loop()) as host:
             files = FailingFiles(host.files)
             failing = dataclasses.replace(host, files=files)
-            async with data_broker(failing, str(tmp_path / "good"), str(tmp_path / "bad")) as broker:
+            async with data_broker(failing, str(tmp_path / "good"), str(tmp_path / "bad"), writes=writes) as broker:
                 broker.lead("flights", isr=isr, replicas=isr, config=LogConfig(flush_messages=flush_messages))
                 broker.lead("flights", 1)
                 caller = await warmed(broker, 9)
@@ -418,6 +419,26 @@ def test_a_client_id_that_is_no_text_ends_the_connection(run: Run, tmp_path: Pat
         await turns()
         assert caller.transport.closed
         assert partition.log_end_offset == 0
+
+    scenario(run, tmp_path, body)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_frame_that_ends_otherwise_than_those_before_it_is_read_anew(run: Run, tmp_path: Path, count: int) -> None:
+    """Its last byte says that a tagged field comes, and there is none. The form of such a size is learnt."""
+
+    async def body(broker: DataBroker) -> None:
+        partition = broker.lead("flights")
+        caller = await warmed(broker, 9)
+        for _ in range(2):
+            await caller.call(produce_request("flights", batch(b"x" * 200)), 9)
+        with caller.kept_back() as kept:
+            for _ in range(count):
+                caller.send(produce_request("flights", batch(b"x" * 200)), 9)
+        caller.send_bytes(bytes(kept[:-1]) + b"\1")
+        await turns()
+        assert caller.transport.closed
+        assert partition.log_end_offset == 3 + count - 1
 
     scenario(run, tmp_path, body)
 
