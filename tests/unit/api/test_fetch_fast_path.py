@@ -11,6 +11,14 @@ import pytest
 
 from barnabas.api.follower_fetch import FollowerFetch
 from barnabas.leader.partition import Partition
+from barnabas.security.acls import (
+    CLUSTER_NAME,
+    AccessControlEntry,
+    AclOperation,
+    AclPermissionType,
+    ResourcePattern,
+    ResourceType,
+)
 from barnabas.serving.fetch_reads import FetchReader
 from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchSessionCache
 from barnabas.serving.leader_throttle import LeaderThrottle
@@ -217,6 +225,42 @@ def test_what_is_read_for_a_request_that_need_not_wait_is_kept_for_its_tick_only
         (response,) = await followers[0].caller.responses(1)
         assert values(followers[0].take(response)[0]) == [b"one"]
         assert broker.fetches.shared_read is None, "the log may have other records at these offsets one day"
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_follower_whose_fetch_moves_the_high_watermark_is_told_of_it_with_what_another_has_read(
+    run: Run, tmp_path: Path, taken: Taken
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        followers = await in_step(broker)
+        await produced(broker, followers)
+        await broker.produce("flights", b"one")
+        before = taken.count
+        for follower in followers:
+            epochs = {"last_fetched_epoch": 0, "current_leader_epoch": 0}
+            request = follower.request(asked(0, 4, log_start_offset=0, **epochs), max_wait_ms=600_000)
+            follower.caller.send(request, 17)
+        told = [follower.take((await follower.caller.responses(1))[0])[0] for follower in followers]
+        assert taken.count == before + 2
+        assert [values(each) for each in told] == [[b"one"]] * 2
+        assert [each.high_watermark for each in told] == [3, 4]
+
+    scenario(run, tmp_path, body)
+
+
+def test_a_follower_that_may_not_fetch_any_more_is_told_so(run: Run, tmp_path: Path, taken: Taken) -> None:
+    anonymous = AccessControlEntry("User:ANONYMOUS", "*", AclOperation.CLUSTER_ACTION, AclPermissionType.DENY)
+    cluster = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
+
+    async def body(broker: DataBroker) -> None:
+        broker.authorize()
+        follower = await in_session(broker)
+        for _ in range(2):
+            assert await follower.fetch() == {}
+        assert taken.count
+        broker.rules.replace(cluster, {anonymous})
+        assert (await follower.fetch())[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     scenario(run, tmp_path, body)
 
