@@ -249,18 +249,35 @@ def test_a_follower_whose_fetch_moves_the_high_watermark_is_told_of_it_with_what
     scenario(run, tmp_path, body)
 
 
-def test_a_follower_that_may_not_fetch_any_more_is_told_so(run: Run, tmp_path: Path, taken: Taken) -> None:
+def test_a_follower_that_may_not_fetch_any_more_is_told_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: Taken
+) -> None:
+    take, repeated = FollowerFetch.take, list[bool]()
+
+    def noted(fetch: FollowerFetch, *arguments: Any) -> bool:
+        repeated.append(take(fetch, *arguments))
+        return repeated[-1]
+
+    monkeypatch.setattr(FollowerFetch, "take", noted)
     anonymous = AccessControlEntry("User:ANONYMOUS", "*", AclOperation.CLUSTER_ACTION, AclPermissionType.DENY)
     cluster = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
 
     async def body(broker: DataBroker) -> None:
         broker.authorize()
-        follower = await in_session(broker)
-        for _ in range(2):
-            assert await follower.fetch() == {}
-        assert taken.count
+        follower, _ = followers = await in_step(broker)
+        await produced(broker, followers)
+        epochs = {"last_fetched_epoch": 0, "current_leader_epoch": 0}
+
+        async def fetched() -> dict[int, Any]:
+            follower.caller.send(follower.request(asked(0, 4, log_start_offset=0, **epochs), max_wait_ms=20), 17)
+            return follower.take((await follower.caller.responses(1))[0])
+
+        for _ in range(3):  # the third is taken as one that is like the second
+            assert await fetched() == {}
+        assert repeated[-1]
         broker.rules.replace(cluster, {anonymous})
-        assert (await follower.fetch())[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert (await fetched())[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not repeated[-1]
 
     scenario(run, tmp_path, body)
 
