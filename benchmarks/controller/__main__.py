@@ -33,6 +33,7 @@ from barnabas.controller.states import ControllerState
 from barnabas.coordination.client import Client
 from barnabas.coordination.layout.access import PERSISTENT_PATHS
 from barnabas.coordination.layout.brokers import BrokerRegistration, broker_id_path
+from barnabas.coordination.layout.controller import CONTROLLER_EPOCH_PATH, encode_controller_epoch
 from barnabas.coordination.layout.topics import (
     PartitionState,
     ReplicaAssignment,
@@ -153,7 +154,8 @@ async def write_partitions(
     """Topics whose replicas are all on these brokers, three or more. Of `aged` ones hardly any have the same epoch, as
     in a cluster that has lived; all others are as if just made, and equal.
     """
-    operations: list[Operation[object]] = []
+    # As whoever wrote the states left it: a controller that finds none would look for it in all of them.
+    operations: list[Operation[object]] = [Create(CONTROLLER_EPOCH_PATH, encode_controller_epoch(1))]  # type: ignore[list-item]
     chance = random.Random(1)
     for first in range(topics):
         topic = f"topic-{first:05}"

@@ -137,8 +137,8 @@ def _decode_plain(data: bytes, version: int) -> LeaderAndIsr | None:
     """A controller that takes over reads the states of all partitions, of which many are equal: those share one object,
     which is quicker to find than to make.
     """
-    state = topics.PartitionState.decode_plain(data)
-    return None if state is None else LeaderAndIsr.from_znode(state, version)
+    fields = topics.PartitionState.plain_fields(data)
+    return None if fields is None else LeaderAndIsr(*fields, LeaderRecoveryState.RECOVERED, version)
 
 
 ToldOfTopic = Callable[[int], LeaderAndIsr | None]

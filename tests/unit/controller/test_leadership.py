@@ -77,7 +77,7 @@ def test_states_of_the_usual_shape_are_read_as_all_others_are(
 
     def generally() -> LeaderAndIsr:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(topics.PartitionState, "decode_plain", classmethod(lambda cls, data: None))
+            patch.setattr(topics.PartitionState, "plain_fields", staticmethod(lambda data: None))
             return LeaderAndIsr.from_znode(topics.PartitionState.decode(data, "/p"), version)
 
     wanted = outcome(generally)

@@ -143,9 +143,9 @@ def test_equal_data_in_versions_that_alternate_are_judged_once_in_each(monkeypat
     judged: list[int] = []
     judge = usual_states_module._judge
 
-    def counting(context: ControllerContext, data: bytes | None, version: int) -> Any:
+    def counting(context: ControllerContext, data: bytes | None, version: int, bounds: Any) -> Any:
         judged.append(version)
-        return judge(context, data, version)
+        return judge(context, data, version, bounds)
 
     monkeypatch.setattr(usual_states_module, "_judge", counting)
     stored = LeaderAndIsr(1, 5, (1, 2), EPOCH - 1)

@@ -257,11 +257,17 @@ class PartitionState:
     @classmethod
     def decode_plain(cls, data: bytes) -> PartitionState | None:
         """What `decode` makes of a state that is written just as Kafka and we write nearly all; None for any other."""
+        fields = cls.plain_fields(data)
+        return None if fields is None else cls(*fields)
+
+    @staticmethod
+    def plain_fields(data: bytes) -> tuple[int, int, tuple[int, ...], int] | None:
+        """Leader, leader epoch, ISR and controller epoch of such a state."""
         plain = _PLAIN_STATE(data)
         if plain is None:
             return None
         controller_epoch, leader, leader_epoch, isr = plain.groups()
-        return cls(int(leader), int(leader_epoch), _members(isr), int(controller_epoch))
+        return int(leader), int(leader_epoch), _members(isr), int(controller_epoch)
 
 
 # At most nine digits, so that every number is an int32, and none with a zero ahead, which JSON does not have.
