@@ -252,7 +252,8 @@ class History:
 
     def committed_at(self, partition: TopicPartition, offset: int, told_at: float) -> float:
         """When what somebody was told of at `told_at` was committed, at the latest: a leader that is cut off tells
-        for a while what was committed in its epoch, which has ended. Who has told is known by the high watermarks.
+        for a while what was committed in its epoch, which has ended, and an answer may be on its way for long. Who has
+        told is known by the high watermarks: what lies below one was committed when that was seen.
         """
         told = next(
             (
@@ -264,7 +265,7 @@ class History:
             ),
             None,
         )
-        return told_at if told is None else min(told_at, self.end_of_epoch(partition, told.leader_epoch))
+        return told_at if told is None else min(told_at, told.time, self.end_of_epoch(partition, told.leader_epoch))
 
     def is_superseded(self, read: CommittedRead) -> bool:
         """Whether somebody else coordinated the group already when that broker was asked, which did not know it yet:

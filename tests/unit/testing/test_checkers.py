@@ -115,7 +115,8 @@ def test_a_partition_without_a_leader_in_the_end_is_found() -> None:
         (Forgot(9.0, 2, EVENTS, 5, in_isr=True, leader_epoch=0), True),
         (Forgot(9.0, 2, EVENTS, 6, in_isr=True, leader_epoch=0), False),  # it had kept the record
         (Forgot(9.0, 2, EVENTS, 5, in_isr=False, leader_epoch=0), False),  # it had to catch up before it counted
-        (Forgot(5.9, 2, EVENTS, 5, in_isr=True, leader_epoch=0), False),  # before the record was acknowledged
+        (Forgot(4.9, 2, EVENTS, 5, in_isr=True, leader_epoch=0), False),  # before the record was committed
+        (Forgot(5.9, 2, EVENTS, 5, in_isr=True, leader_epoch=0), True),  # after that; its acknowledgement was under way
         (Forgot(9.0, 2, TopicPartition("events", 1), 5, in_isr=True, leader_epoch=0), False),
     ],
 )
@@ -410,7 +411,7 @@ def test_a_record_is_known_by_its_value() -> None:
         assert RecordId.of_value(value) is None
 
 
-@pytest.mark.parametrize(("time", "offset", "is_excused"), [(9.0, 5, True), (9.0, 6, False), (5.9, 5, False)])
+@pytest.mark.parametrize(("time", "offset", "is_excused"), [(9.0, 5, True), (9.0, 6, False), (4.9, 5, False)])
 def test_an_unclean_election_excuses_what_its_leader_lacked(time: float, offset: int, is_excused: bool) -> None:
     history = good_history()
     history.excuses_losses = False
