@@ -237,9 +237,9 @@ class PartitionState:
 
     @classmethod
     def decode(cls, data: bytes | None, path: str) -> PartitionState:
-        plain = None if data is None else cls.decode_plain(data)
+        plain = None if data is None else cls.plain_fields(data)
         if plain is not None:
-            return plain
+            return cls(*plain)
         fields = Fields.decode(data, path)
         number = fields.integer("leader_recovery_state", 0)
         if number not in _RECOVERY_STATES:
@@ -254,15 +254,11 @@ class PartitionState:
             extra=fields.rest(),
         )
 
-    @classmethod
-    def decode_plain(cls, data: bytes) -> PartitionState | None:
-        """What `decode` makes of a state that is written just as Kafka and we write nearly all; None for any other."""
-        fields = cls.plain_fields(data)
-        return None if fields is None else cls(*fields)
-
     @staticmethod
     def plain_fields(data: bytes) -> tuple[int, int, tuple[int, ...], int] | None:
-        """Leader, leader epoch, ISR and controller epoch of such a state."""
+        """Leader, leader epoch, ISR and controller epoch of a state that is written just as Kafka and we write nearly
+        all, as `decode` finds them; None for any other.
+        """
         plain = _PLAIN_STATE(data)
         if plain is None:
             return None
