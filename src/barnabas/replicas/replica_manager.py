@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ from barnabas.follower.fetcher_context import FetcherContext
 from barnabas.follower.fetcher_manager import FetcherManager
 from barnabas.follower.log_copier import LogCopier
 from barnabas.follower.settings import ReplicaSettings
+from barnabas.kernel.joined_runs import JoinedRuns
 from barnabas.kernel.purgatory import DelayedOperation, Purgatory
 from barnabas.kernel.steps import Steps, at_once, each
 from barnabas.kernel.turns import yield_to_loop
@@ -125,6 +127,7 @@ class ReplicaManager:
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
         self._checkpoints_started = False
+        self._checkpoint_runs = JoinedRuns(self._loop, self._write_high_watermarks)
         self._hosted = HostedReplicas(
             self._partitions, self.offline_partitions, self._partition_context(logs), self._metrics
         )
@@ -326,14 +329,28 @@ class ReplicaManager:
             answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
             return answer
         errors: dict[TopicPartition, ErrorCode] = {}
+        try:
+            answer.error_code = await self._stop_in_pieces(request, check, errors)
+        finally:
+            # However far it came. Until then a new replica of the same name would not be safe after a crash.
+            if any(stopped.delete for stopped in stopped_partitions(request)):
+                await asyncio.gather(self._log_manager.checkpoint_deletions(), self._write_checkpoints())
+        answer.partition_errors = partition_errors(errors)
+        return answer
+
+    async def _stop_in_pieces(
+        self,
+        request: StopReplicaRequest,
+        check: Callable[[], object],
+        errors: dict[TopicPartition, ErrorCode],
+    ) -> ErrorCode:
         get_log = self._log_manager.get_log
         remaining = iter([(stopped, get_log(stopped.topic_partition)) for stopped in stopped_partitions(request)])
         while piece := list(islice(remaining, _STOPPED_AT_ONCE)):
             if errors:
                 await yield_to_loop()
                 if self._controllers.refuses(request):
-                    answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
-                    break
+                    return ErrorCode.STALE_CONTROLLER_EPOCH
             check()
             stopped: list[StoppedPartition] = []
             for partition, log in piece:
@@ -344,8 +361,7 @@ class ReplicaManager:
                     stopped.append(partition)
             self._stop(stopped)
             await self._delete_logs([partition.topic_partition for partition in stopped if partition.delete], errors)
-        answer.partition_errors = partition_errors(errors)
-        return answer
+        return ErrorCode.NONE
 
     def update_metadata(self, request: UpdateMetadataRequest) -> MetadataChange:
         """Takes over what the controller tells of the cluster. Raises KafkaError with STALE_CONTROLLER_EPOCH."""
@@ -489,6 +505,9 @@ class ReplicaManager:
             )
 
     async def _write_checkpoints(self) -> None:
+        await self._checkpoint_runs.run()
+
+    async def _write_high_watermarks(self) -> None:
         if self._checkpoints_started:
             logs = [partition.log for partition in self._partitions.values() if partition.log is not None]
             await self._checkpoints.write(logs, self._log_manager.live_directories)

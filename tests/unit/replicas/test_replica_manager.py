@@ -81,6 +81,9 @@ class PlayedLogManager:
         for partition in partitions:
             del self.logs[partition]
 
+    async def checkpoint_deletions(self) -> None:
+        """There are no files."""
+
 
 class PlayedConnections:
     """Connections to leaders that keep what is sent."""
@@ -445,6 +448,25 @@ def test_keeps_high_watermarks_across_restarts() -> None:
         setting.tell(leader_and_isr(1, 0, (1,)))
         await asyncio.sleep(6)
         assert setting.log_manager.directory.checkpoint == {NAME: 3, TopicPartition("not told yet", 1): 7}
+
+    in_setting(test)
+
+
+def test_the_high_watermark_of_a_deleted_replica_is_gone_when_that_is_answered() -> None:
+    """After a crash, a topic made anew would take it for its own, and show what is not committed."""
+
+    async def test(setting: Setting) -> None:
+        told = leader_and_isr(1, 0, (1,))
+        told.partition_index = NAME.partition + 1
+        deleted = NAME._replace(partition=told.partition_index)
+        setting.log_manager.add(deleted, "abc")
+        setting.log_manager.add(NAME, "de")
+        setting.tell(told, leader_and_isr(1, 0, (1,)))
+        await asyncio.sleep(6)
+        assert setting.log_manager.directory.checkpoint[deleted] == 3
+        await setting.manager.stop_replicas(deletion_of([deleted.partition]))
+        assert deleted not in setting.log_manager.directory.checkpoint
+        assert setting.log_manager.directory.checkpoint[NAME] == 2
 
     in_setting(test)
 

@@ -30,6 +30,7 @@ from barnabas.log.directories.names import DirectoryKind, marked_directory_name,
 from barnabas.log.manager.log_metrics import LogMetrics
 from barnabas.log.manager.log_replacement import complete_replacement, is_replaceable, prepare_replacement
 from barnabas.log.manager.log_tasks import LogTasks
+from barnabas.log.manager.offset_checkpoints import OffsetCheckpoints
 from barnabas.log.manager.start_up import LogStartUp, StartUpProgress, loads_at_once
 from barnabas.log.partition.appending import storage_error
 from barnabas.log.partition.loaded_log import create_log
@@ -86,6 +87,9 @@ class LogManager:
             LogDirectory(host, timers, path, self._logger, self._directory_failed, is_queued) for path in directories
         )
         self._deletions = Deletions(host, timers, self._logger, functools.partial(changes_under_way, self.directories))
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._future_logs: dict[TopicPartition, PartitionLog] = {}
+        self._checkpoints = OffsetCheckpoints(host.loop, self.directories, self._all_logs)
         self._services = LogServices(
             host=host,
             timers=timers,
@@ -93,15 +97,14 @@ class LogManager:
             write_queue=self.write_queue,
             deletions=self._deletions,
             logger=logs.logger("kafka.log.UnifiedLog"),
-            checkpoint_recovery_points=self.write_recovery_points,
+            checkpoint_recovery_points=self._checkpoints.write_recovery_points,
+            checkpoint_start_offsets=self._checkpoints.write_start_offsets,
             flush_timing=metrics.timing(MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")),
         )
-        self._logs: dict[TopicPartition, PartitionLog] = {}
-        self._future_logs: dict[TopicPartition, PartitionLog] = {}
         self._preferred_directories: dict[TopicPartition, LogDirectory] = {}
         self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
         self._log_counts: dict[LogDirectory, int] = {}
-        self._coming_checkpoints: dict[LogDirectory, asyncio.Task[None]] = {}
+        self._deleted_from: dict[LogDirectory, int] = {}  # how many logs, which no checkpoint may tell of
         self._offline_logs = LaterTurns[tuple[TopicPartition, bool], PartitionLog](
             host.loop, self._put_away, _PUT_AWAY_PER_TURN
         )
@@ -174,6 +177,8 @@ class LogManager:
                 self._add_future(log)
             else:
                 self._add(log)
+        # Whoever makes a log under the name of one that was deleted is not to find its offsets after a crash.
+        await asyncio.gather(*map(self._checkpoints.write_all, start_up.with_leftovers))
         self._check_any_live()
 
     def start(self) -> None:
@@ -245,14 +250,19 @@ class LogManager:
         return min(directories, key=lambda directory: (directory.is_held, self._log_counts.get(directory, 0)))
 
     async def delete_log(self, partition: TopicPartition) -> None:
-        """Takes a log away: its directory is renamed at once, and goes after `file.delete.delay.ms`.
+        """Takes a log away: its directory is renamed at once, and goes after `file.delete.delay.ms`. No checkpoint
+        tells of it when this returns.
 
         There is no error where there is none. Raises KafkaError where the directory fails.
         """
-        await self.delete_logs((partition,))
+        try:
+            await self.delete_logs((partition,))
+        finally:
+            await self.checkpoint_deletions()
 
     async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
         """As `delete_log`, of several that are there now, some in a turn; the renames are durable when this returns.
+        After the last ones of a request, `checkpoint_deletions` is to be awaited.
 
         Where a directory fails, those in the others are deleted all the same before that is raised.
         """
@@ -287,6 +297,7 @@ class LogManager:
                 path,
             )
             self._deletions.delete_directory(path, log.config.file_delete_delay_ms, log.log_directory.fail)
+            self._deleted_from[log.log_directory] = self._deleted_from.get(log.log_directory, 0) + 1
             changed[log.log_directory] = None
         for directory in changed:
             sync, path = self._host.files.fsync_directory, directory.path
@@ -294,7 +305,6 @@ class LogManager:
                 await self._services.offload(OffloadKind.SYNC, sync, path, directory=directory, order=path)
             except OSError as error:
                 directory.fail(error)
-            await self.write_cleaner_offsets(directory)
         failed = next((log.log_directory for log in logs if log.log_directory.is_offline), None)
         if failed is not None:
             raise storage_error(failed.path, failed.error)
@@ -343,13 +353,16 @@ class LogManager:
         earlier log of the partition has left in the directory's checkpoints."""
         future = self._future_logs.get(partition)
         if future is not None:
-            await self._write_checkpoints(future.log_directory)
+            await self._checkpoints.write_all(future.log_directory)
 
     async def delete_future_log(self, partition: TopicPartition) -> None:
         """Ends a move that is not to be completed; as `delete_log` otherwise."""
         log = self._future_logs.get(partition)
         if log is not None:
-            await self._delete((log,))
+            try:
+                await self._delete((log,))
+            finally:
+                await self.checkpoint_deletions()
 
     async def prepare_replacement(self, partition: TopicPartition) -> None:
         """Makes durable what the future log has, so that `replace_current` can be tried. Nothing else may change it
@@ -357,7 +370,7 @@ class LogManager:
         """
         current, future = self._logs.get(partition), self._future_logs.get(partition)
         if current is not None and future is not None:
-            await prepare_replacement(self._services, current, future, self._write_checkpoints)
+            await prepare_replacement(self._services, current, future, self._checkpoints.write_all)
 
     def replace_current(self, partition: TopicPartition) -> PartitionLog | None:
         """Has the future log take the place of the current one, if it may now, and returns it.
@@ -386,7 +399,7 @@ class LogManager:
         old_name = marked_directory_name(partition, DirectoryKind.DELETE, self._host.entropy(16).hex())
         old_path = f"{old.path}/{old_name}"
         self._detach(current, old_path)
-        arrival = (self._services, future, old, old_path, durable, self._write_checkpoints, self._logs, self._kept)
+        arrival = (self._services, future, old, old_path, durable, self._checkpoints.write_all, self._logs, self._kept)
         future.start_arrival(complete_replacement(*arrival))
         self._logger.info("The current log of partition %s is replaced by that in %s", name, future.log_directory.path)
         return future
@@ -513,44 +526,31 @@ class LogManager:
 
     async def checkpoint_recovery_points(self) -> None:
         """Writes up to where each log is durable."""
-        await asyncio.gather(*(self._write_recovery_points_now(directory) for directory in self.live_directories))
-
-    async def _write_recovery_points_now(self, directory: LogDirectory) -> None:
-        await self.write_cleaner_offsets(directory)
-        await directory.write_recovery_points(self._offsets(directory, lambda log: log.recovery_point))
-
-    async def write_cleaner_offsets(self, directory: LogDirectory) -> None:
-        """Writes up to where each log is compacted."""
-        await directory.write_cleaner_offsets(self._offsets(directory, lambda log: log.first_dirty_offset or -1))
-
-    async def write_recovery_points(self, directory: LogDirectory) -> None:
-        """Writes up to where each log there is durable. Many logs may ask for it at a time: all who ask in one turn of
-        the loop get one write."""
-        task = self._coming_checkpoints.get(directory)
-        if task is None:
-            task = self._host.loop.create_task(self._write_when_all_have_asked(directory))
-            self._coming_checkpoints[directory] = task
-        await asyncio.shield(task)
-
-    async def _write_when_all_have_asked(self, directory: LogDirectory) -> None:
-        await yield_to_loop()
-        del self._coming_checkpoints[directory]
-        await self._write_recovery_points_now(directory)
+        await asyncio.gather(*map(self._checkpoints.write_recovery_points, self.live_directories))
 
     async def checkpoint_log_start_offsets(self) -> None:
         """Writes where each log starts, as far as its first segment does not say that."""
-        await asyncio.gather(*map(self._write_log_start_offsets, self.live_directories))
+        await asyncio.gather(*map(self._checkpoints.write_start_offsets, self.live_directories))
 
-    async def _write_log_start_offsets(self, directory: LogDirectory) -> None:
-        await directory.write_log_start_offsets(self._offsets(directory, lambda log: log.start_offset_to_keep))
+    async def write_recovery_points(self, directory: LogDirectory) -> None:
+        """Writes up to where each log there is durable; see `OffsetCheckpoints`."""
+        await self._checkpoints.write_recovery_points(directory)
 
-    async def _write_checkpoints(self, directory: LogDirectory) -> None:
-        await self.write_recovery_points(directory)
-        await self._write_log_start_offsets(directory)
+    async def write_cleaner_offsets(self, directory: LogDirectory) -> None:
+        """Writes up to where each log there is compacted."""
+        await self._checkpoints.write_cleaner_offsets(directory)
 
-    def _offsets(self, directory: LogDirectory, offset_of: Callable[[PartitionLog], int]) -> dict[TopicPartition, int]:
-        offsets = ((log.partition, offset_of(log)) for log in self._all_logs() if log.log_directory is directory)
-        return {partition: offset for partition, offset in offsets if offset >= 0}
+    async def checkpoint_deletions(self) -> None:
+        """Writes the checkpoints of the directories from which logs were deleted since the last call.
+
+        Invariant: when this returns, a log that is made under the name of a deleted one does not start at the other's
+        start offset after a crash, nor is what lies below the other's recovery point trusted in it.
+        """
+        changed = dict(self._deleted_from)
+        await asyncio.gather(*map(self._checkpoints.write_all, changed))
+        for directory, deletions in changed.items():
+            if self._deleted_from.get(directory) == deletions:  # none came while it was written
+                del self._deleted_from[directory]
 
     # Ending.
 
@@ -590,6 +590,7 @@ class LogManager:
     def abandon(self) -> None:
         """Closes every descriptor and writes nothing: what a crash does, for tests."""
         self._tasks.cancel()
+        self._checkpoints.cancel()
         self._deletions.close()
         self._offline_logs.finish()
         for log in self._all_logs():

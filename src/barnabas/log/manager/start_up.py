@@ -95,6 +95,8 @@ class LogStartUp:
         self._logger = logger
         self._progress = progress
         self._found: dict[TopicPartition, str] = {}
+        self.with_leftovers: list[LogDirectory] = []
+        """Those whose checkpoints tell of logs that are not there, once they are loaded."""
 
     async def load(
         self, directories: Sequence[LogDirectory], config_for: Callable[[str], LogConfig]
@@ -159,6 +161,9 @@ class LogStartUp:
             request = self._request(directory, name, config_for, found)
             if request is not None:
                 requests.append(request)
+        known = {request.partition for request in requests}
+        if any(offsets.keys() - known for offsets in (found.recovery_points, found.start_offsets, found.cleaned)):
+            self.with_leftovers.append(directory)
         return await self._load_all(directory, requests, found.cleaned)
 
     def _partition_directories(self, path: str) -> list[str]:

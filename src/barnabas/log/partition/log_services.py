@@ -31,6 +31,8 @@ class LogServices:
     """`kafka.log.UnifiedLog`."""
     checkpoint_recovery_points: Callable[[LogDirectory], Awaitable[None]]
     """Writes those of a whole directory, as they are now; a failure takes it offline."""
+    checkpoint_start_offsets: Callable[[LogDirectory], Awaitable[None]]
+    """Likewise."""
     flush_timing: Timing
     """Kafka's LogFlushRateAndTimeMs."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from barnabas.log.directories.checkpoints import EpochEntry
+from barnabas.log.directories.log_directory import LogDirectory
 from barnabas.log.partition.background_work import BackgroundWork
 from barnabas.log.partition.local_log import LocalLog
 from barnabas.log.partition.log_flusher import LogFlusher
@@ -119,7 +120,10 @@ class LogTruncation:
         active.config = state.segment_config
         self._services.logger.info("%r: truncated to offset %d", state, active.next_offset)
         end_offset = active.next_offset
-        return self._truncated(end_offset, min(state.high_watermark, end_offset), snapshots_until=end_offset)
+        started_at = state.log_start_offset
+        return self._truncated(
+            end_offset, min(state.high_watermark, end_offset), started_at, snapshots_until=end_offset
+        )
 
     def _begin_anew(
         self,
@@ -142,17 +146,23 @@ class LogTruncation:
             state.assign_epoch(epoch, start_offset)
         state.leader_epochs.truncate_from_start(log_start_offset)
         state.producers.load(producers, offset, self._services.time_ms())
-        state.log_start_offset = log_start_offset
+        started_at, state.log_start_offset = state.log_start_offset, log_start_offset
         state.settle_local_start()
         state.least_end_offset = 0  # nothing is left of what was there, though this may go on at a later offset
         # Whichever offsets they are of, they tell of producers whose records are gone.
-        return self._truncated(offset, offset, snapshots_until=NO_OFFSET, keeps_producers=bool(epochs))
+        return self._truncated(offset, offset, started_at, snapshots_until=NO_OFFSET, keeps_producers=bool(epochs))
 
     def _truncated(
-        self, end_offset: int, high_watermark: int, *, snapshots_until: int, keeps_producers: bool = False
+        self,
+        end_offset: int,
+        high_watermark: int,
+        started_at: int,
+        *,
+        snapshots_until: int,
+        keeps_producers: bool = False,
     ) -> asyncio.Task[None]:
-        """Returns what completes it. Snapshots behind `snapshots_until` are of no use any more; with `keeps_producers`
-        one is written, since nothing in the log tells of them.
+        """Returns what completes it. `started_at` is where the log started before. Snapshots behind `snapshots_until`
+        are of no use any more; with `keeps_producers` one is written, since nothing in the log tells of them.
 
         Invariant: no offset that the log knows of lies behind its new end, before anybody else gets to run.
         """
@@ -174,17 +184,25 @@ class LogTruncation:
         state.settle_refusal()
         self._flusher.written.finish(state.refused())
         stale = self._local_log.forget_snapshots_behind(snapshots_until)
-        return self._work.start(self._complete(end_offset, stale, is_below_recovery_point, keeps_producers))
+        checkpoints = [self._services.checkpoint_recovery_points] if is_below_recovery_point else []
+        if state.log_start_offset < started_at:
+            checkpoints.append(self._services.checkpoint_start_offsets)
+        return self._work.start(self._complete(end_offset, stale, checkpoints, keeps_producers))
 
     async def _complete(
-        self, end_offset: int, stale_snapshots: list[int], is_below_recovery_point: bool, keeps_producers: bool
+        self,
+        end_offset: int,
+        stale_snapshots: list[int],
+        checkpoints: Sequence[Callable[[LogDirectory], Awaitable[None]]],
+        keeps_producers: bool,
     ) -> None:
         """Appends are let in again by the last truncation that was begun, and with its producers' state.
 
         Invariants: the removal of batches, of later segments and of snapshots is durable before anything is appended,
         so that a loss of power does not bring them back beside new records, or between them, each whole by itself; so
-        are the epochs that went, of a log that has nothing left to contradict them; and so is a recovery point that
-        went back further than was asked for, to the beginning of a batch.
+        are the epochs that went, of a log that has nothing left to contradict them; so is a recovery point that went
+        back further than was asked for, to the beginning of a batch; and so is a start of the log that went back, lest
+        what is appended below the former one is gone after a crash.
         """
         state = self._state
         number = state.truncations
@@ -193,8 +211,8 @@ class LogTruncation:
             if keeps_producers and number == state.truncations:
                 await self._local_log.keep_snapshot(end_offset)
             await self._flusher.sync_what_is_left()
-            if is_below_recovery_point:
-                await self._services.checkpoint_recovery_points(state.log_directory)
+            for write in checkpoints:
+                await write(state.log_directory)
             if number != state.truncations:
                 return
             producers = state.producers

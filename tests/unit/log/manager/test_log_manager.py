@@ -455,3 +455,24 @@ def test_gauges_come_and_go_with_the_logs(with_broker: WithBroker) -> None:
         assert len(broker.metrics) == before - 4
 
     with_broker(main)
+
+
+def test_a_topic_made_anew_starts_where_it_starts_and_not_where_the_deleted_one_did(with_broker: WithBroker) -> None:
+    """After a crash, too: the directory's checkpoints are told of the deletion, as Kafka's."""
+
+    async def main(broker: LogBroker) -> None:
+        await fill(broker)
+        log = broker.manager.logs[FLIGHTS]
+        log.increase_high_watermark(3)
+        log.delete_records_to(2)
+        await log.flush()
+        await broker.manager.checkpoint_log_start_offsets()
+        await broker.manager.checkpoint_recovery_points()
+        await broker.manager.delete_log(FLIGHTS)
+        await fill(broker)
+
+    async def after(broker: LogBroker) -> None:
+        log = broker.manager.logs[FLIGHTS]
+        assert (log.log_start_offset, log.log_end_offset) == (0, 3)
+
+    with_broker(main, after, is_clean=False)

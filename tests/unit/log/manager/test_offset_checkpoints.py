@@ -1,0 +1,131 @@
+"""Checkpoints that are gathered in many turns, while their logs change."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas.log.directories.log_directory import LogDirectory
+from barnabas.log.manager import offset_checkpoints
+from barnabas.log.partition.partition_log import PartitionLog
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
+
+WithBroker = Callable[..., Any]
+LOGS = 6
+
+
+@pytest.fixture(autouse=True)
+def one_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_checkpoints, "GATHERED_PER_TURN", 1)
+
+
+async def filled(broker: LogBroker, number: int, count: int = 4) -> PartitionLog:
+    log = broker.log(FLIGHTS._replace(partition=number))
+    for _ in range(count):
+        log.append_as_leader(records(b"value"), 0)
+    await log.flush()
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def test_many_logs_are_gathered_in_many_turns(with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(broker: LogBroker) -> None:
+        for number in range(LOGS):
+            await filled(broker, number)
+        seen: list[dict[Any, int]] = []
+
+        async def write(_: LogDirectory, offsets: dict[Any, int]) -> None:
+            seen.append(offsets)
+
+        monkeypatch.setattr(LogDirectory, "write_recovery_points", write)
+        run = asyncio.create_task(broker.manager.checkpoint_recovery_points())
+        turns = 0
+        while not run.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 2 * LOGS  # where they are compacted is gathered before
+        assert seen == [{log.partition: 4 for log in broker.manager.logs.values()}]
+        monkeypatch.undo()
+
+    with_broker(main)
+
+
+@pytest.mark.parametrize("turns", range(0, 3 * LOGS, 2))
+def test_a_log_is_cut_off_made_anew_or_deleted_at_whatever_turn_of_a_checkpoint(
+    with_broker: WithBroker, turns: int
+) -> None:
+    """When that has returned, no file says what was true before, although a checkpoint was gathered meanwhile."""
+
+    async def main(broker: LogBroker) -> None:
+        logs = [await filled(broker, number) for number in range(LOGS)]
+        for log in logs:
+            log.delete_records_to(3)
+        directory = logs[0].log_directory
+        choose = random.Random(turns)
+        cut, deleted, remade = choose.sample(logs, 3)
+        manager = broker.manager
+        checkpoints = [
+            asyncio.create_task(work())
+            for work in (manager.checkpoint_recovery_points, manager.checkpoint_log_start_offsets)
+        ]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await asyncio.gather(
+            cut.truncate_to(1), manager.delete_log(deleted.partition), manager.delete_log(remade.partition)
+        )
+        points, starts = directory.read_recovery_points(), directory.read_log_start_offsets()
+        assert points.get(cut.partition, 0) <= 1
+        assert starts.get(cut.partition, 0) <= 1
+        assert not {deleted.partition, remade.partition} & (points.keys() | starts.keys())
+        await filled(broker, remade.partition.partition, count=2)
+        await asyncio.gather(*checkpoints)
+        points, starts = directory.read_recovery_points(), directory.read_log_start_offsets()
+        assert points.get(remade.partition, 0) <= 2
+        assert remade.partition not in starts
+        untouched = {log.partition for log in logs} - {cut.partition, deleted.partition, remade.partition}
+        assert {partition: starts[partition] for partition in untouched} == dict.fromkeys(untouched, 3)
+
+    with_broker(main)
+
+
+def test_a_start_that_a_truncation_has_moved_back_is_not_the_former_one_after_a_crash(with_broker: WithBroker) -> None:
+    """As of a follower whose new leader, elected uncleanly, has less and starts earlier."""
+
+    async def main(broker: LogBroker) -> None:
+        log = await filled(broker, 0, count=9)
+        log.delete_records_to(6)
+        await broker.manager.checkpoint_log_start_offsets()
+        await log.truncate_to(4)
+        await filled(broker, 0, count=5)
+        assert (log.log_start_offset, log.log_end_offset) == (4, 9)
+
+    async def after(broker: LogBroker) -> None:
+        log = broker.manager.logs[FLIGHTS]
+        assert (log.log_start_offset, log.log_end_offset) == (4, 9)
+
+    with_broker(main, after, is_clean=False)
+
+
+def test_a_start_after_a_crash_in_a_deletion_forgets_what_the_deleted_log_has_left(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(broker: LogBroker) -> None:
+        log = await filled(broker, 0)
+        log.delete_records_to(3)
+        await broker.manager.checkpoint_log_start_offsets()
+        await broker.manager.checkpoint_recovery_points()
+        await broker.manager.delete_logs([log.partition])  # and the broker is killed before it tells the checkpoints
+
+    async def between(broker: LogBroker) -> None:
+        assert not broker.manager.logs
+        await filled(broker, 0)
+
+    async def after(broker: LogBroker) -> None:
+        log = broker.manager.logs[FLIGHTS]
+        assert (log.log_start_offset, log.log_end_offset) == (0, 4)
+
+    with_broker(main, between, after, is_clean=False)
