@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from barnabas.kernel.turns import yield_to_loop
 
 if TYPE_CHECKING:
     from barnabas.log.directories.log_directory import LogDirectory
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.wire.topics import TopicPartition
+
+_GATHERED_PER_TURN: Final = 1000
+"""High watermarks: a few milliseconds of them."""
 
 
 class HighWatermarkCheckpoints:
@@ -45,11 +50,13 @@ class HighWatermarkCheckpoints:
 
     async def write(self, logs: Iterable[PartitionLog], directories: Iterable[LogDirectory]) -> None:
         """Writes the high watermarks of these logs, and those that were loaded and not taken over yet. A directory in
-        which nothing moved since is left alone."""
+        which nothing moved since is left alone. One call at a time."""
         offsets: dict[str, dict[TopicPartition, int]] = {
             path: dict(known) for path, known in self._loaded.items() if known
         }
-        for log in logs:
+        for number, log in enumerate(logs):
+            if number and not number % _GATHERED_PER_TURN:
+                await yield_to_loop()
             offsets.setdefault(log.log_directory.path, {})[log.partition] = log.high_watermark
         for directory in directories:
             present = offsets.get(directory.path, {})
