@@ -6,8 +6,17 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
-from barnabas.controller.effects import Steps, in_pieces, operate, read_children, write_as_controller
+from barnabas.controller.effects import (
+    ITEMS_PER_PIECE,
+    Steps,
+    give_way,
+    in_pieces,
+    operate,
+    read_children,
+    write_as_controller,
+)
 from barnabas.controller.watches import ControllerWatches
 from barnabas.coordination.errors import BadVersionError, NoNodeError, NotEmptyError
 from barnabas.coordination.layout.admin import DELETE_TOPICS_PATH, delete_topic_path
@@ -208,15 +217,17 @@ def delete_znodes(paths: Iterable[str], epoch_version: int) -> Steps[None]:
         raise ZnodeWriteError(f"{remaining[0]} could not be deleted: there are znodes below it")
 
 
-def _delete(paths: list[str], epoch_version: int) -> Steps[list[str]]:
-    """Deletes znodes, in order, and returns those that have children."""
-    outcomes = yield from write_as_controller([Delete(path) for path in paths], epoch_version)
-    remaining = []
-    for path, outcome in zip(paths, outcomes, strict=True):
-        if isinstance(outcome, NotEmptyError):
-            remaining.append(path)
-        elif isinstance(outcome, Exception) and not isinstance(outcome, NoNodeError):
-            raise ZnodeWriteError(f"{path} could not be deleted: {outcome}") from outcome
+def _delete(paths: Iterable[str], epoch_version: int) -> Steps[list[str]]:
+    """Deletes znodes, in order and some at a time, and returns those that have children."""
+    remaining: list[str] = []
+    waiting = iter(paths)
+    while piece := list(islice(waiting, ITEMS_PER_PIECE)):
+        outcomes = yield from write_as_controller([Delete(path) for path in piece], epoch_version)
+        for path, outcome in zip(piece, outcomes, strict=True):
+            if isinstance(outcome, NotEmptyError):
+                remaining.append(path)
+            elif isinstance(outcome, Exception) and not isinstance(outcome, NoNodeError):
+                raise ZnodeWriteError(f"{path} could not be deleted: {outcome}") from outcome
     return remaining
 
 
@@ -236,16 +247,22 @@ def _descendants(root: str) -> Steps[list[list[str]]]:
     levels: list[list[str]] = []
     level = [root]
     while level:
-        outcomes = yield from read_children(level)
         present: list[str] = []
         below: list[str] = []
-        for path, outcome in zip(level, outcomes, strict=True):
-            if isinstance(outcome, NoNodeError):
-                continue
-            if isinstance(outcome, Exception):
-                raise ZnodeWriteError(f"the children of {path} could not be read: {outcome}") from outcome
-            present.append(path)
-            below.extend(f"{path}/{name}" for name in sorted(outcome))
+        waiting = iter(level)
+        while piece := list(islice(waiting, ITEMS_PER_PIECE)):
+            outcomes = yield from read_children(piece)
+            for path, outcome in zip(piece, outcomes, strict=True):
+                if isinstance(outcome, NoNodeError):
+                    continue
+                if isinstance(outcome, Exception):
+                    raise ZnodeWriteError(f"the children of {path} could not be read: {outcome}") from outcome
+                present.append(path)
+                names = iter(outcome)
+                while some := [f"{path}/{name}" for name in islice(names, ITEMS_PER_PIECE)]:
+                    below += some
+                    if len(some) == ITEMS_PER_PIECE:
+                        yield from give_way()
         if present:
             levels.append(present)
         level = below

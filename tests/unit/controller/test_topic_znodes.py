@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+from barnabas.controller import topic_znodes
+from barnabas.controller.effects import read_children, write_as_controller
 from barnabas.controller.topic_znodes import DELETE_ATTEMPTS_MAX, ZnodeWriteError, delete_topic_znodes
 from barnabas.coordination.layout.admin import delete_topic_path
 from barnabas.coordination.layout.topics import topic_path
@@ -54,6 +59,25 @@ def test_gives_up_where_that_does_not_end_and_keeps_the_request() -> None:
         delete(cluster)
     assert len(made) >= DELETE_ATTEMPTS_MAX
     assert delete_topic_path("t") in cluster.store.znodes
+
+
+def test_very_many_partitions_are_deleted_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed and deleted in one effect each, a hundred thousand held the loop for as long as it took to name them."""
+    cluster = cluster_with_topic()
+    for number in range(2_500):
+        for path in (f"{ROOT}/partitions/{number}", f"{ROOT}/partitions/{number}/state"):
+            cluster.store.znodes[path] = (None, 0)
+    sizes: list[int] = []
+    for effects in (read_children, write_as_controller):
+
+        def counted(items: Sequence[Any], *rest: Any, effects: Any = effects) -> Any:
+            sizes.append(len(items))
+            return effects(items, *rest)
+
+        monkeypatch.setattr(topic_znodes, effects.__name__, counted)
+    delete(cluster)
+    assert max(sizes) == 1_000
+    assert not [path for path in cluster.store.znodes if path.startswith(ROOT) or path == delete_topic_path("t")]
 
 
 def test_what_another_has_deleted_in_the_end_is_deleted() -> None:
