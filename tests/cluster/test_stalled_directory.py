@@ -91,7 +91,6 @@ def test_no_turn_of_the_loop_waits_for_a_directory_that_stalls_as_a_whole(tmp_pa
             "log.dirs": f"{tmp_path / 'works'},{disk.directory}",
             "zookeeper.session.timeout.ms": round(SESSION_SECONDS * 1000),
             "barnabas.log.dir.patience.ms": round(3 * SESSION_SECONDS * 1000),
-            "barnabas.log.dir.writes": "auto",
         },
         environment=disk.environment,
     )

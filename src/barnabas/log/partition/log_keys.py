@@ -21,12 +21,12 @@ DIRECTORY_PATIENCE: Final[ConfigKey[int]] = ConfigKey(
 DIRECTORY_WRITES: Final[ConfigKey[str]] = ConfigKey(
     name="barnabas.log.dir.writes",
     type=ConfigType.STRING,
-    default="loop",
+    default="auto",
     documentation=(
         "Where the files of partitions are written. loop: at once, where requests are served; a disk that does not"
         " return then holds all of the broker until it is found out. offload: in order, by a thread of each log"
         " directory, which takes some 0.1 ms more for each request that comes alone, and lets nothing wait for the disk"
-        " but what is in its own directory. auto: offload on a broker that has several log directories."
+        " but what is in its own directory. auto: offload on a broker that has several log directories, loop on others."
     ),
     importance=Importance.LOW,
     validator=OneOf(("auto", "loop", "offload")),
