@@ -17,6 +17,8 @@ from tests.support.apache_kafka import (
     run_tool,
     tool_run,
 )
+from tests.support.apache_kafka_jars import class_path
+from tests.support.tool_server import ToolServer
 
 
 def test_tools_get_their_input_and_keep_their_outputs_apart(kafka_broker: ApacheKafkaBroker) -> None:
@@ -54,3 +56,17 @@ def test_a_tool_that_takes_too_long_is_ended_and_the_next_one_runs(kafka_broker:
     with pytest.raises(subprocess.TimeoutExpired):
         tool_run(CONSOLE_CONSUMER, [*where, "--topic", "nothing-comes"], timeout_seconds=1)
     assert "nothing-comes" in run_tool(TOPIC_COMMAND, [*where, "--list"])
+
+
+def test_an_admin_client_that_a_tool_leaves_open_is_closed_and_the_jvm_takes_the_next_one(
+    kafka_broker: ApacheKafkaBroker,
+) -> None:
+    server = ToolServer(class_path())
+    try:
+        for _ in range(2):
+            arguments = ["--bootstrap-server", kafka_broker.address, "list"]
+            status, _, errors = server.run("org.apache.kafka.tools.TransactionsCommand", arguments, None, 60.0)
+            assert status == 0, errors
+            assert server.is_usable()
+    finally:
+        server.close()

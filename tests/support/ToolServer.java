@@ -9,13 +9,16 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.net.URL;
 import java.net.URLClassLoader;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.utils.Exit;
 
 /**
@@ -78,6 +81,7 @@ public class ToolServer {
         private final List hooks = new ArrayList();
         private final ThreadGroup group = new ThreadGroup("tool");
         private final ToolLoader loader;
+        private final Thread main = new Thread(group, this, "main");
         private boolean isOver;
 
         Run(String[] words, byte[] input) throws Exception {
@@ -92,9 +96,8 @@ public class ToolServer {
         }
 
         void start() {
-            Thread thread = new Thread(group, this, "main");
-            thread.setContextClassLoader(loader);
-            thread.start();
+            main.setContextClassLoader(loader);
+            main.start();
         }
 
         public void run() {
@@ -177,14 +180,57 @@ public class ToolServer {
         /** Whether nothing of the tool runs on, once it had the time to end. */
         boolean clean() throws Exception {
             long until = System.currentTimeMillis() + CLEANING_MS;
+            boolean isClosed = false;
             while (group.activeCount() > 0) {
                 if (System.currentTimeMillis() > until) {
                     return false;
+                }
+                if (!isClosed && !main.isAlive()) {
+                    isClosed = true;
+                    closeAdmins();
                 }
                 Thread.sleep(2);
             }
             loader.close();
             return true;
+        }
+
+        /** Those that the tool has left open, as kafka-transactions leaves its own: the end of a JVM would end them. */
+        private void closeAdmins() {
+            Thread[] threads = new Thread[group.activeCount() + 16];
+            int count = group.enumerate(threads);
+            for (int index = 0; index < count; index++) {
+                try {
+                    Object admin = field(work(threads[index]), "this$0");
+                    if (admin instanceof Admin) {
+                        ((Admin) admin).close(Duration.ZERO);
+                    }
+                } catch (ReflectiveOperationException other) {
+                    continue; // no thread of an admin: it has its time to end
+                }
+            }
+        }
+
+        /** What a thread runs; it stands elsewhere from Java 19 on. */
+        private static Object work(Thread thread) throws ReflectiveOperationException {
+            try {
+                return field(Thread.class, thread, "target");
+            } catch (NoSuchFieldException newer) {
+                return field(field(Thread.class, thread, "holder"), "task");
+            }
+        }
+
+        private static Object field(Object owner, String name) throws ReflectiveOperationException {
+            if (owner == null) {
+                throw new NoSuchFieldException(name);
+            }
+            return field(owner.getClass(), owner, name);
+        }
+
+        private static Object field(Class of, Object owner, String name) throws ReflectiveOperationException {
+            Field found = of.getDeclaredField(name);
+            found.setAccessible(true);
+            return found.get(owner);
         }
     }
 

@@ -4,8 +4,9 @@ ten times what a tool then does.
 `ToolServer.java` is the other side, compiled when it starts by the Janino that Spark brings. It takes, in big-endian
 integers of four bytes and bytes of that length: how many words, the words (the class, then its arguments) and what
 stands in the tool's standard input; and gives the exit status, standard output and standard error. When the tool
-leaves, its clients are closed and its shutdown hooks have run. Then a byte follows: 1 where all its threads have ended.
-A JVM in which some run on is not used again. Classes of tools are loaded anew for each: some count in static fields.
+leaves, its clients are closed, admin clients that it left open too, and its shutdown hooks have run. Then a byte
+follows: 1 where all its threads have ended. A JVM in which some run on is not used again. Classes of tools are loaded
+anew for each: some count in static fields.
 
 A tool that ends the JVM itself, or has hooks of the JVM, must have one of its own (`needs_own_jvm`).
 """
@@ -29,7 +30,11 @@ from tests.support.java import java
 
 _SOURCE = Path(__file__).with_name("ToolServer.java")
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
-_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8")
+# The last lets it see what a thread runs: an admin client that the tool has left open.
+_OPTIONS = (
+    *("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"),
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+)
 _OWN_JVM = tuple(f"org.apache.kafka.tools.{name}" for name in ("Verifiable", "ReplicaVerificationTool"))
 _CLEANING_SECONDS = 10.0
 _CHUNK_BYTES = 1 << 16
