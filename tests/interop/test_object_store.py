@@ -38,7 +38,11 @@ from tests.support.tiered_topics import (
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import create_topic, delete_topic, leader_port, leaders
 
-RECORDS = 1_500
+RECORDS = 600
+"""Three segments and an active one: a process copies each, which imports s3fs first, a second or more."""
+TIERED = {**CONFIGS, "local.retention.bytes": "20000"}
+KILLED_RECORDS = 3_000
+"""More than a segment of the topic whose leader is killed."""
 AGAIN = "half a minute or more, and no commit says that it has found anything"
 LARGE_BYTES = 12 * 1024 * 1024
 """More than s3fs sends at a time, so that a multipart upload begins."""
@@ -114,13 +118,17 @@ def test_a_bad_day_of_the_server_is_an_error_in_bounded_time(
     server: S3Server, store: RemoteStore, weather: Weather
 ) -> None:
     store.put("day-0/a.log", [b"x" * 100_000])
+    # It tries some ten requests five times each.
+    config = {**server.options["config_kwargs"], "connect_timeout": 0.5, "read_timeout": 0.25}
+    options = {**server.options, "config_kwargs": config}
+    impatient = open_store(RealFiles(), f"s3://{BUCKET}/store", json.dumps(options))
     server.door.weather = weather
     began = time.monotonic()
     with pytest.raises(OSError):
-        store.put("day-0/b.log", [b"x" * 100_000])
+        impatient.put("day-0/b.log", [b"x" * 100_000])
     if weather is not Weather.BREAKS:  # a read is a short request
         with pytest.raises(OSError):
-            store.read("day-0/a.log", 0, 100_000)
+            impatient.read("day-0/a.log", 0, 100_000)
     assert time.monotonic() - began < 60
     server.door.weather = Weather.FAIR
     assert store.read("day-0/a.log", 99_990, 100) == b"x" * 10
@@ -164,7 +172,7 @@ def test_segments_are_copied_read_by_clients_and_deleted_with_their_topic(
 ) -> None:
     server.door.weather = Weather.FAIR
     topic = "flights"
-    create_topic(any_port(cluster), topic, 1, 2, **CONFIGS)
+    create_topic(any_port(cluster), topic, 1, 2, **TIERED)
     produce(cluster, topic, 0, RECORDS)
     local_start = wait_until_tiered(cluster, topic, RECORDS // 2)
     port = leader_port(any_port(cluster), topic)
@@ -184,17 +192,17 @@ def test_a_leader_that_dies_in_the_middle_of_an_upload_leaves_nothing_half(
     topic = "killed"
     create_topic(any_port(cluster), topic, 1, 2, **{**CONFIGS, "segment.bytes": "200000", "local.retention.bytes": "1"})
     before = server.door.bytes_sent
-    produce(cluster, topic, 0, 2 * RECORDS)
+    produce(cluster, topic, 0, KILLED_RECORDS)
     killed = leaders(any_port(cluster), topic)[0]
     wait_until(lambda: server.door.bytes_sent > before + 50_000, "an upload is under way", 60.0, cluster.log_tails)
     cluster.brokers[killed].kill()
     wait_until(lambda: leaders(any_port(cluster), topic).get(0, killed) not in (killed, -1), "another leads", 60.0)
     server.door.weather = Weather.FAIR
-    wait_until_tiered(cluster, topic, RECORDS // 2)
-    read(cluster, topic, 0, 2 * RECORDS)
+    wait_until_tiered(cluster, topic, 750)
+    read(cluster, topic, 0, KILLED_RECORDS)
     cluster.brokers[killed].start()
     wait_until(lambda: _is_whole(server, topic), "nothing half is left", 60.0, cluster.log_tails)
-    read(cluster, topic, 0, 2 * RECORDS)
+    read(cluster, topic, 0, KILLED_RECORDS)
 
 
 def _is_whole(server: S3Server, topic: str) -> bool:
@@ -212,7 +220,7 @@ def test_what_the_store_refuses_or_lets_wait_is_copied_and_read_later(
 ) -> None:
     server.door.weather = Weather.FAIR
     topic = weather.name.lower()
-    create_topic(any_port(cluster), topic, 1, 2, **CONFIGS)
+    create_topic(any_port(cluster), topic, 1, 2, **TIERED)
     produce(cluster, topic, 0, RECORDS)
     local_start = wait_until_tiered(cluster, topic, RECORDS // 2)
     server.door.weather = weather
@@ -233,7 +241,7 @@ def test_what_the_store_refuses_or_lets_wait_is_copied_and_read_later(
 def stored(server: S3Server, cluster: BrokerCluster) -> Iterator[int]:
     """The topic `stored` in the bucket, all of it that may be there: how many records."""
     server.door.weather = Weather.FAIR
-    create_topic(any_port(cluster), "stored", 1, 2, **CONFIGS)
+    create_topic(any_port(cluster), "stored", 1, 2, **TIERED)
     produce(cluster, "stored", 0, RECORDS)
 
     def end() -> int:
