@@ -38,13 +38,20 @@ def spark_session(directory: Path, name: str = "tests") -> Iterator[Any]:
 def spark_of_tables(directory: Path) -> Iterator[Any]:
     """The same with Delta Lake, Iceberg, Avro and JDBC, and one partition for each shuffle."""
     java = find_java()
-    sets = (kafka_connector(), avro(), DELTA, ICEBERG, *(jar_set_of(NamedJar(each, None, 1), ()) for each in DRIVERS))
-    jars = sum((resolve_jars(each, java, None, _say) for each in sets), ())
     settings = {**DELTA_SETTINGS, "spark.sql.shuffle.partitions": "1"}
     settings["spark.sql.extensions"] += ",org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    options = session.SparkOptions(java, jars, directory, "tables", is_short=True, settings=tuple(settings.items()))
+    options = session.SparkOptions(
+        java, jars_of_tables(), directory, "tables", is_short=True, settings=tuple(settings.items())
+    )
     with session.spark_session(options) as made:
         yield made
+
+
+def jars_of_tables() -> tuple[Path, ...]:
+    """Fetched first where they are missing."""
+    java = find_java()
+    sets = (kafka_connector(), avro(), DELTA, ICEBERG, *(jar_set_of(NamedJar(each, None, 1), ()) for each in DRIVERS))
+    return sum((resolve_jars(each, java, None, _say) for each in sets), ())
 
 
 def _say(line: str) -> None:

@@ -154,18 +154,18 @@ def _command(command: str, options: dict[str, Any]) -> list[str]:
     # Large values go by a file: an argument is limited to 128 KiB on Linux.
     text = json.dumps(options)
     if len(text) > 100_000:
-        path = _directory() / f"options-{uuid.uuid4()}.json"
+        path = directory() / f"options-{uuid.uuid4()}.json"
         path.write_text(text)
         text = json.dumps({"file": str(path)})
     return ["node", str(_PROGRAM), command, text]
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "NODE_PATH": str(_directory() / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
+    return {**os.environ, "NODE_PATH": str(directory() / "node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"}
 
 
 @functools.cache
-def _directory() -> Path:
+def directory() -> Path:
     """Where kafkajs is, fetched by npm the first time."""
     _DIRECTORY.mkdir(parents=True, exist_ok=True)
     with locked(_DIRECTORY / "lock", lambda: None):
