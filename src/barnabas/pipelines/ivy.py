@@ -75,6 +75,8 @@ def retrieve(
         java.executable,
         *java.trust_options,
         *_proxy_options(),
+        # It mostly waits: code compiled better would cost twice what all else does.
+        *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *("-jar", _ivy_jar()),
         *("-settings", settings),
         *("-cache", cache),
