@@ -483,7 +483,11 @@ class ServerConnection(Connection):
         if len(start) == _API_KEY_END and self._owner.handler.is_of_controller(self, _api_key_at(start, SIZE_BYTES)[0]):
             return
         self._frame_claim = claim = self._owner.memory.of_frame(
-            size, lambda: self._go_on(Pause.MEMORY), self.fail, self._frame_progress
+            size,
+            lambda: self._go_on(Pause.MEMORY),
+            self.fail,
+            self._frame_progress,
+            is_of_login=not self.is_authenticated,
         )
         if not claim.is_held:
             self._pause(Pause.MEMORY)

@@ -1,9 +1,10 @@
 """The memory that large requests and unread responses of all connections may hold together.
 
-Four shares, each with its bound: frames above 64 KiB while they are received and wait, and records that are copied out
-of frames to be checked in steps; requests that are worked on in steps, ordinary and very large ones apart, so that
-these do not hold up those; and answers that clients do not read. Whoever finds no room in the first three waits for it,
-in the order of arrival; small requests, control connections and everything that is no request need none.
+Five shares, each with its bound: frames above 64 KiB while they are received and wait, and records that are copied out
+of frames to be checked in steps; such frames of clients that have not logged in, apart, since those could keep all
+others out; requests that are worked on in steps, ordinary and very large ones apart, so that these do not hold up
+those; and answers that clients do not read. Whoever finds no room in the first four waits for it, in the order of
+arrival; small requests, control connections and everything that is no request need none.
 
 Nobody can hold a share for ever: while others wait, whoever has held a part of it for `STALLED_SECONDS` without getting
 on (a client that neither sends the rest of its frame nor reads its answer, a request that waits for something to
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 MEGABYTE: Final = 1024 * 1024
 FRAME_BYTES_MAX: Final = 512 * MEGABYTE
 """Where `queued.max.request.bytes` is -1."""
+LOGIN_BYTES_MAX: Final = 16 * MEGABYTE
+"""Of frames above 64 KiB before the login: no login that succeeds has any, so whoever waits here is no loss."""
 PER_FRAME_BYTE: Final = 60
 """What a request that is worked on may hold at most, as a multiple of its frame."""
 PARKED_PER_FRAME_BYTE: Final = 12
@@ -194,6 +197,7 @@ class RequestMemory:
         self._timer: Timer | None = None
         self._is_closed = False
         self.frames = Share(frame_bytes_max if frame_bytes_max > 0 else FRAME_BYTES_MAX, _always, self._watch)
+        self.logins = Share(LOGIN_BYTES_MAX, _always, self._watch)
         self.ordinary = Share(ORDINARY_BYTES_MAX, _always, self._watch)
         self.very_large = Share(VERY_LARGE_BYTES_MAX, lambda: not self._is_much_unread, self._watch)
         self.unread = Share(UNREAD_BYTES_MAX, _always, self._watch)
@@ -201,7 +205,7 @@ class RequestMemory:
     @property
     def waiting(self) -> int:
         """How many requests wait for room."""
-        return self.frames.waiting + self.ordinary.waiting + self.very_large.waiting
+        return sum(share.waiting for share in self._waited_for)
 
     def close(self) -> None:
         self._is_closed = True
@@ -215,11 +219,16 @@ class RequestMemory:
         admitted: Callable[[], object],
         fail: Callable[[str], object],
         progress: Callable[[], int | None],
+        *,
+        is_of_login: bool = False,
     ) -> Claim:
-        """For a frame of which the first bytes have come; `admitted()` is called now or later."""
-        claim = Claim(self.frames, size, admitted, fail)
+        """For a frame of which the first bytes have come; `admitted()` is called now or later. With `is_of_login` it
+        comes before its client is known.
+        """
+        share = self.logins if is_of_login else self.frames
+        claim = Claim(share, size, admitted, fail)
         claim.progress = progress
-        self.frames.enter(claim)
+        share.enter(claim)
         return claim
 
     def of_copy(self, size: int, fail: Callable[[str], object]) -> Claim:
@@ -252,6 +261,10 @@ class RequestMemory:
                 self._close_reader()
 
     @property
+    def _waited_for(self) -> tuple[Share, ...]:
+        return self.frames, self.logins, self.ordinary, self.very_large
+
+    @property
     def _is_much_unread(self) -> bool:
         return self.unread.held > self.unread.bytes_max
 
@@ -271,7 +284,7 @@ class RequestMemory:
 
     def _look(self) -> None:
         self._timer = None
-        waited_for = [share for share in (self.frames, self.ordinary, self.very_large) if share.waiting]
+        waited_for = [share for share in self._waited_for if share.waiting]
         if self._is_much_unread:
             waited_for.append(self.unread)
         for share in waited_for:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.timers import Timers
-from barnabas.network.config import NetworkConfig
+from barnabas.network import request_memory
+from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.request_memory import (
     LARGEST_BYTES,
     MEGABYTE,
@@ -22,7 +23,7 @@ from barnabas.network.request_memory import (
     RequestMemory,
 )
 from tests.unit.kernel.virtual_loop import run_virtually
-from tests.unit.network.serving import LOOPS_THAT_TELL_WHEN_FULL, Client, Serving, framed
+from tests.unit.network.serving import DATA, LOOPS_THAT_TELL_WHEN_FULL, Client, Serving, framed
 from tests.unit.network.test_server import scenario
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -314,6 +315,29 @@ def test_large_frames_beyond_the_bound_wait_and_small_ones_go_on(run: Run) -> No
         assert (memory.frames.held, memory.waiting) == (0, 0)
 
     scenario(run, body, NetworkConfig(queued_request_bytes_max=FRAME + 100))
+
+
+def test_frames_of_clients_that_have_not_logged_in_hold_up_no_others(run: Run) -> None:
+    """As many as they send, and though each sends a byte now and then, so that it never stalls."""
+    logging_in = ListenerConfig("LOGIN", "127.0.0.1", 0, authenticates=True)
+
+    async def body(served: Serving, connect: Callable[..., Coroutine[Any, Any, Client]]) -> None:
+        memory, frame = served.server.memory, framed(b"x" * FRAME)
+        strangers = [await connect("LOGIN") for _ in range(4)]
+        for stranger in strangers:
+            stranger.writer.write(frame[: FRAME // 2])
+        await until(lambda: memory.logins.waiting == 2)
+        assert memory.logins.held == 2 * FRAME + 8
+        known = await connect()
+        known.send(b"y" * FRAME)
+        assert await known.receive() == b"y" * FRAME
+        for stranger in strangers:
+            stranger.writer.transport.abort()
+        await until(lambda: not memory.logins.held and not memory.waiting)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(request_memory, "LOGIN_BYTES_MAX", 2 * FRAME + 100)
+        scenario(run, body, NetworkConfig(queued_request_bytes_max=FRAME + 100), (DATA, logging_in))
 
 
 def test_a_connection_that_ends_gives_its_memory_back(run: Run) -> None:
