@@ -333,6 +333,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         peer = self._link.peer
         self._error = AuthenticationFailedError(f"the TLS handshake with {peer} failed: {why}")
         self._error.__cause__ = error
+        if error is not None:
+            # Its frames know this connection and what OpenSSL holds for it: a cycle, which the collector finds late.
+            error.__traceback__ = None
         if is_handshake and self._end.when_failed is not None:
             self._end.when_failed()
         if self._end.is_server:

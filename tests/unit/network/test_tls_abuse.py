@@ -22,7 +22,7 @@ from barnabas.kernel.timers import Timer, Timers
 from barnabas.link import handshakes as handshakes_module
 from barnabas.link.connection import Pause
 from barnabas.link.record_turns import SMALL_RECORDS_PER_TURN
-from barnabas.link.tls import RECORDS_PER_TURN
+from barnabas.link.tls import RECORDS_PER_TURN, TlsConnection
 from barnabas.quotas.connection_rates import ConnectionRates
 from barnabas.quotas.settings import ClientQuotaSettings
 from tests.support.certificates import (
@@ -563,3 +563,30 @@ def test_very_many_small_records_come_in_their_order_over_turns(loop_factory: An
         writer.close()
 
     scenario(loop_factory, body)
+
+
+@pytest.mark.parametrize("sent", ["garbage", "half a handshake", "no certificate", "a request"])
+def test_a_connection_that_is_over_leaves_nothing_to_the_collector(
+    no_collector: None, loop_factory: Any, sent: str
+) -> None:
+    """The collector knows nothing of what OpenSSL holds, some 40 KiB each, and comes late."""
+
+    async def body(secure: Secure) -> None:
+        for number in range(5):
+            if sent in ("a request", "no certificate"):
+                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                    client = await secure.client()
+                    client.send(b"x")
+                    await client.receive()
+            else:
+                client = await secure.plain_client()
+                client.writer.write(b"GET / HTTP/1.1\r\n\r\n" if sent == "garbage" else b"\x16\x03\x01\x02\x00\x01")
+                await secure.until(lambda: secure.failed > number or secure.handshakes.begun)  # noqa: B023
+            for client in secure.clients:
+                client.writer.transport.abort()
+            await secure.until(lambda: not secure.serving.server.connections)
+            secure.clients.clear()
+        await secure.until(lambda: not secure.handshakes.begun and not secure.handshakes.waiting)
+        assert sum(type(each) is TlsConnection for each in gc.get_objects()) <= 1  # what the loop's last call still has
+
+    scenario(loop_factory, body, server_context(asks=sent == "no certificate"))
