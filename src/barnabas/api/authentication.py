@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.timers import Timer, Timers
+from barnabas.network.request_costs import BYTES_PER_SECOND
 from barnabas.security.login import ListenerLogins, Login, LoginRefusedError, UnsupportedMechanismError
 from barnabas.wire import codec, headers
 from barnabas.wire.api_keys import ApiKey
@@ -80,14 +81,18 @@ class Authentication:
         listeners: Mapping[str, ListenerLogins],
         *,
         time_ms: Callable[[], int],
+        elapsed: Callable[[], float],
         failure_delay_ms: int,
         logger: logging.Logger,
         metrics: MetricsRegistry,
     ) -> None:
-        """`listeners` are those that ask for a login, by name; `time_ms` is the time since 1970."""
+        """`listeners` are those that ask for a login, by name; `time_ms` is the time since 1970, `elapsed` a
+        fine clock in seconds.
+        """
         self.loop = loop
         self.timers = timers
         self.time_ms = time_ms
+        self.elapsed = elapsed
         self.failure_delay_ms = failure_delay_ms
         self.logger = logger
         self._listeners = listeners
@@ -141,6 +146,16 @@ class ClientLogin:
         self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
     ) -> list[Buffer] | None:
         """A frame before the client is known."""
+        # To check a token takes up to some milliseconds, and a failure is logged: as long as it takes, it counts.
+        elapsed = self._authentication.elapsed
+        began_at = elapsed()
+        response = self._handle_frame(connection, buffer, start, end)
+        connection.spend(int((elapsed() - began_at) * BYTES_PER_SECOND))
+        return response
+
+    def _handle_frame(
+        self, connection: ServerConnection, buffer: bytearray | memoryview, start: int, end: int
+    ) -> list[Buffer] | None:
         login = self._login
         try:
             if login.expects_token and not self._has_headers:

@@ -9,6 +9,8 @@ BYTES_PER_TURN: Final = 512 * 1024
 BYTES_PER_REQUEST: Final = 6144
 """What a request costs beside its bytes, in bytes that are received or sent: so a tick has some 680 small ones, which
 take up to 60 us each."""
+BYTES_PER_SECOND: Final = BYTES_PER_REQUEST * 1_000_000 // 60
+"""What work costs beside that whose time nobody knows before: so a tick has 40 ms of it."""
 REQUESTS_PER_TURN: Final = BYTES_PER_TURN // BYTES_PER_REQUEST
 """How many of one connection are handled in one go at most."""
 ENCODED_BYTE_COST: Final = 16

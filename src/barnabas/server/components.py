@@ -229,6 +229,7 @@ class BrokerComponents:
                 None if self.bearer_tokens is None else self.bearer_tokens.exchanges,
             ),
             time_ms=shared.host.clock.time_ms,
+            elapsed=shared.host.clock.stopwatch,
             failure_delay_ms=self.config.values["connection.failed.authentication.delay.ms"],
             logger=shared.logs.logger("org.apache.kafka.common.network.Selector"),
             metrics=shared.metrics,

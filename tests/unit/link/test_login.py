@@ -89,6 +89,7 @@ class Broker:
             timers,
             {"LOGIN": ListenerLogins(exchanges, dict.fromkeys(exchanges, SESSION_MS), 8192)},
             time_ms=host.clock.time_ms,
+            elapsed=host.clock.stopwatch,
             failure_delay_ms=100,
             logger=LOGGER,
             metrics=metrics,
