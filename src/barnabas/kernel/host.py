@@ -238,3 +238,5 @@ class Host:
     files: Files
     offload: Offload
     spawn: Spawn
+    open_files_max: int = 2**31 - 1
+    """How many files the process may have open, connections among them, as far as the system says."""

@@ -73,6 +73,7 @@ def real_host(
         files=RealFiles(),
         offload=RealOffload(name, loop, offload_limits),
         spawn=RealSpawn(loop),
+        open_files_max=open_files_limit(),
     )
 
 
@@ -112,6 +113,14 @@ def stop_on_signals(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return stop
+
+
+def open_files_limit() -> int:
+    """How many files this process may have open."""
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if 0 <= soft < 2**31 else 2**31 - 1
 
 
 def raise_open_files_limit() -> int:

@@ -18,7 +18,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
 from barnabas.network.admission import Admission
-from barnabas.network.config import ListenerConfig, NetworkConfig
+from barnabas.network.config import ListenerConfig, NetworkConfig, files_kept
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler
 from barnabas.network.request_memory import RequestMemory
@@ -161,6 +161,11 @@ class NetworkServer:
         if self._closing:
             connection.abort()
             return False
+        reason = self._reason_of_files(connection)
+        if reason:
+            self.connections_refused += 1
+            connection.fail(reason)
+            return False
         return (connection.listener.is_control_plane or self._admission.take(connection)) and self._let_in(connection)
 
     def _let_in_later(self, connection: ServerConnection) -> None:
@@ -250,6 +255,19 @@ class NetworkServer:
         from barnabas.link.tls import TlsConnection
 
         return lambda: TlsConnection(self._context, plain(), tls)
+
+    def _reason_of_files(self, connection: ServerConnection) -> str | None:
+        """Why a connection is not taken that has one of the last files that this process may open: without any left, a
+        log cannot begin a segment, and its directory has failed. Brokers' own have half of those that clients have not.
+        """
+        open_files_max, endpoint = self._config.open_files_max, connection.socket
+        kept = files_kept(open_files_max)
+        if connection.listener.is_protected or connection.listener.is_control_plane:
+            kept //= 2
+        # The system gives the lowest number that is free.
+        if endpoint is None or endpoint.fileno() < open_files_max - kept:
+            return None
+        return f"the last {kept} of {open_files_max} open files (ulimit -n) are not for connections"
 
     def _reason_to_refuse(self, address: str, listener: ListenerConfig) -> str | None:
         config = self._config

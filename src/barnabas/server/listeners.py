@@ -103,6 +103,7 @@ async def network_config(config: BrokerConfig, host: Host) -> NetworkConfig:
         connections_max=settings.connections_max,
         connections_per_ip_max=settings.connections_per_ip_max,
         connections_per_ip_overrides=overrides,
+        open_files_max=host.open_files_max,
         send_buffer_bytes=settings.send_buffer_bytes,
         receive_buffer_bytes=settings.receive_buffer_bytes,
     )

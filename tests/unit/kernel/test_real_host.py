@@ -18,7 +18,14 @@ import pytest
 
 from barnabas.kernel import real_host as real_host_module
 from barnabas.kernel.host import Host, HostClosedError, OffloadKind
-from barnabas.kernel.real_host import RealHost, fastest_loop_factory, raise_open_files_limit, real_host, stop_on_signals
+from barnabas.kernel.real_host import (
+    RealHost,
+    fastest_loop_factory,
+    open_files_limit,
+    raise_open_files_limit,
+    real_host,
+    stop_on_signals,
+)
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -104,7 +111,8 @@ def test_raises_the_limit_of_open_files_to_the_hard_one() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 256), hard))
-        assert raise_open_files_limit() == hard
+        assert open_files_limit() == min(soft, 256)
+        assert raise_open_files_limit() == hard == open_files_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
         assert raise_open_files_limit() == hard
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import os
 import re
 import struct
 import weakref
@@ -16,7 +17,7 @@ import pytest
 from barnabas.kernel.metrics import Gauge, MetricName
 from barnabas.kernel.real_host import real_host
 from barnabas.link.limits import LinkLimits
-from barnabas.network.config import ListenerConfig, NetworkConfig
+from barnabas.network.config import ListenerConfig, NetworkConfig, files_kept
 from barnabas.network.connection import ServerConnection
 from tests.unit.network.serving import (
     CONTROL,
@@ -318,6 +319,43 @@ def test_refuses_connections_beyond_the_broker_s_and_the_listener_s_limit(run: R
     of_broker = "its" not in limit
     listener = ListenerConfig("DATA", "127.0.0.1", 0, connections_max=100 if of_broker else 1)
     scenario(run, body, NetworkConfig(connections_max=1 if of_broker else 100), (listener,))
+
+
+def test_the_last_open_files_are_not_for_connections(run: Run) -> None:
+    """Or whoever connects often enough, and says nothing, has a log fail that cannot begin a segment."""
+    free = os.dup(0)
+    os.close(free)
+    bound = free + 30  # the loop, the listeners, and both ends of some connections
+    open_files_max = next(each for each in range(bound, 10_000) if each - files_kept(each) == bound)
+
+    async def body(served: Serving, connect: Any) -> None:
+        clients = [await connect() for _ in range(20)]
+        for client in clients[-5:]:
+            assert await client.ended()
+        for client in clients[-10:]:
+            await client.close()
+        assert served.server.connections_refused >= 5
+        assert "open files" in served.lines.lines[-1]
+        while served.server.connections > 10:
+            await asyncio.sleep(0.001)
+        control = await connect("CONTROL")
+        control.send(b"control")
+        assert await control.receive() == b"control"
+        for client in clients[:-10]:
+            await client.close()
+        await served.handler.until(lambda: len(served.handler.closed) == len(served.handler.opened) - 1)
+        again = await connect()
+        again.send(b"again")
+        assert await again.receive() == b"again"
+
+    scenario(run, body, NetworkConfig(open_files_max=open_files_max), (DATA, CONTROL))
+
+
+@pytest.mark.parametrize(
+    ("open_files_max", "kept"), [(300, 75), (1_024, 128), (4_096, 512), (65_536, 1_024), (2**31 - 1, 1_024)]
+)
+def test_some_open_files_are_kept_from_clients(open_files_max: int, kept: int) -> None:
+    assert files_kept(open_files_max) == kept
 
 
 def test_brokers_come_in_beyond_the_limit_and_the_quietest_client_goes(run: Run) -> None:
