@@ -221,6 +221,13 @@ class Spawn(Protocol):
         ...
 
 
+def files_kept(open_files_max: int) -> int:
+    """How many of a process's open files are kept from clients, for what the process itself opens: an
+    eighth, but at least 128, where that is no more than a quarter, and at most 1,024.
+    """
+    return min(max(open_files_max // 8, 128), open_files_max // 4, 1024)
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """One machine's worth of world, seen by one broker or coordinator.

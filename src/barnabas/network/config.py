@@ -35,13 +35,6 @@ class ListenerConfig:
     """How its connections are secured; None where they are plain."""
 
 
-def files_kept(open_files_max: int) -> int:
-    """How many of a process's open files are kept from clients, for logs and what the broker itself connects to: an
-    eighth, but at least 128, where that is no more than a quarter, and at most 1,024.
-    """
-    return min(max(open_files_max // 8, 128), open_files_max // 4, 1024)
-
-
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
     """The bounds of all listeners together."""
@@ -60,7 +53,7 @@ class NetworkConfig:
     connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     """By address (`max.connections.per.ip.overrides`, its host names resolved)."""
     open_files_max: int = 2**31 - 1
-    """How many files the process may have open: the last of them are not for connections (`files_kept`)."""
+    """How many files the process may have open: the last of them are not for connections (`kernel.host.files_kept`)."""
     send_buffer_bytes: int = 102_400
     """SO_SNDBUF; -1 leaves it to the system (`socket.send.buffer.bytes`)."""
     receive_buffer_bytes: int = 102_400

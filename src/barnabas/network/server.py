@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from barnabas.kernel.host import Host
+from barnabas.kernel.host import Host, files_kept
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.system_errors import reason
 from barnabas.kernel.tick import Tick
@@ -18,7 +18,7 @@ from barnabas.kernel.timers import Timers
 from barnabas.link.buffers import BufferPool
 from barnabas.link.connection import LinkContext
 from barnabas.network.admission import Admission
-from barnabas.network.config import ListenerConfig, NetworkConfig, files_kept
+from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection
 from barnabas.network.ports import RequestHandler
 from barnabas.network.request_memory import RequestMemory

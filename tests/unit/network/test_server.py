@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from barnabas.kernel.host import files_kept
 from barnabas.kernel.metrics import Gauge, MetricName
 from barnabas.kernel.real_host import real_host
 from barnabas.link.limits import LinkLimits
-from barnabas.network.config import ListenerConfig, NetworkConfig, files_kept
+from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.network.connection import ServerConnection
 from tests.unit.network.serving import (
     CONTROL,

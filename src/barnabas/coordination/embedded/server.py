@@ -16,6 +16,7 @@ from barnabas.coordination.embedded.statistics import ServerStatistics
 from barnabas.coordination.embedded.storage import Storage
 from barnabas.coordination.embedded.turn_budget import TurnBudget, Work
 from barnabas.coordination.errors import CoordinationError
+from barnabas.kernel.host import files_kept
 from barnabas.kernel.long_turns import LongTurns
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class EmbeddedCoordinator:
         self._listener: asyncio.Server | None = None
         self._port = 0
         self._connections: dict[Connection, None] = {}
+        files_max = host.open_files_max
+        self._connections_max = min(config.connections_max, files_max - files_kept(files_max))
         self._connections_by_address: dict[str, int] = {}
         self._transports: dict[Connection, None] = {}
         self._all_closed: asyncio.Future[None] | None = None
@@ -184,7 +187,7 @@ class EmbeddedCoordinator:
         address = connection.peer[0]
         count = self._connections_by_address.get(address, 0)
         config = self.config
-        too_many = len(self._connections) >= config.connections_max
+        too_many = len(self._connections) >= self._connections_max
         too_many_there = 0 < config.connections_per_address_max <= count
         self._connections[connection] = None
         self._transports[connection] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -290,6 +291,25 @@ def test_connections_are_limited(run: Run, tmp_path: Path) -> None:
                 await Caller.open(HOST, coordinator.port)
             await first.end()
             await (await Caller.open(HOST, coordinator.port)).ping()
+
+    run(scenario())
+
+
+def test_connections_leave_some_of_the_files_that_may_be_open(run: Run, tmp_path: Path) -> None:
+    """For logs and snapshots: without them the coordinator ends."""
+
+    async def scenario() -> None:
+        async with real_host("test", asyncio.get_running_loop()) as host:
+            coordinator = EmbeddedCoordinator(dataclasses.replace(host, open_files_max=4), config_for(tmp_path))
+            await coordinator.start()
+            try:
+                callers = [await Caller.open(HOST, coordinator.port) for _ in range(3)]
+                with pytest.raises(CallerDisconnectedError):
+                    await Caller.open(HOST, coordinator.port)
+                await callers[0].ping()
+            finally:
+                await coordinator.stop()
+                await Caller.drop_all()
 
     run(scenario())
 
