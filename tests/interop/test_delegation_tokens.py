@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from kazoo.client import KazooClient
+from py4j.protocol import Py4JJavaError
 
 from barnabas.security.acls import AclOperation, AclPermissionType, PatternType, ResourceType
 from barnabas.wire.api_keys import ApiKey
@@ -26,6 +29,8 @@ from barnabas.wire.messages import (
     RenewDelegationTokenRequest,
 )
 from tests.support.apache_kafka import CONSOLE_CONSUMER, CONSOLE_PRODUCER, run_tool
+from tests.support.apache_kafka_jars import class_path
+from tests.support.java_gateway import JavaProcess
 from tests.support.sasl_cluster import in_properties, login_module
 from tests.support.sasl_pair import OURS, PATIENCE_SECONDS, SESSION_MS, THEIRS, Pair, Sent, Wire, log_in, scram
 from tests.support.waiting import wait_until
@@ -39,6 +44,8 @@ FOREVER = 2**62
 ANSWERS_IN_TIME = ["NONE", "DELEGATION_TOKEN_EXPIRED", "DELEGATION_TOKEN_NOT_FOUND"]
 TOKENS_TRIED = 20
 OWNERS_SINCE = 3
+TOKEN_SECONDS, SENDING_SECONDS = 12, 26
+STRINGS = "org.apache.kafka.common.serialization"
 BOTH = (OURS, THEIRS)
 Kind = CreateDelegationTokenRequest.CreatableRenewers
 Owner = DescribeDelegationTokenRequest.DescribeDelegationTokenOwner
@@ -518,6 +525,67 @@ def test_kafkas_tool_and_clients_use_tokens_at_either(pair: Pair, tmp_path: Path
         )
         assert f"by {broker_id}" in output
         run_tool(DELEGATION_TOKEN_COMMAND, [*tool, "--expire", "--expiry-time-period", "-1", "--hmac", hmac])
+
+
+@pytest.mark.night("half a minute for Java's clients as long as a token holds, and nothing found when it was written")
+def test_javas_producer_goes_on_while_its_token_is_renewed_and_no_longer(pair: Pair) -> None:
+    """It logs in again before its session is over, with the token that it has."""
+    create_topic(pair.ports[pair.controller()], "while-it-holds", 2, 2)
+    allow(pair, "User:alice", AclOperation.ALL, ResourceType.TOPIC, "while-it-holds")
+    java = JavaProcess(class_path())
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            runs = {
+                (broker_id, is_renewed): threads.submit(sent_for_seconds, java, pair, broker_id, is_renewed)
+                for broker_id in BOTH
+                for is_renewed in (True, False)
+            }
+            seconds = {which: run.result() for which, run in runs.items()}
+    finally:
+        java.kill()
+    for broker_id in BOTH:
+        assert seconds[broker_id, True] >= SENDING_SECONDS
+        # Whoever has a second left cannot log in again (KIP-368).
+        assert TOKEN_SECONDS - 2 < seconds[broker_id, False] < TOKEN_SECONDS + 2
+
+
+def sent_for_seconds(java: JavaProcess, pair: Pair, broker_id: int, is_renewed: bool) -> float:
+    """How long a producer of Java's sends by a token without a failure, `SENDING_SECONDS` at most."""
+    clients = java.jvm.org.apache.kafka.clients.producer
+    with as_user(pair, broker_id, "alice") as alice:
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{pair.sasl_ports[broker_id]}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "enable.idempotence": "false",
+            "delivery.timeout.ms": "6000",
+            "request.timeout.ms": "3000",
+            **{f"{each}.serializer": f"{STRINGS}.StringSerializer" for each in ("key", "value")},
+        }
+
+        def made(**login: str) -> Any:
+            module = login_module("SCRAM-SHA-256", **login)
+            made = clients.KafkaProducer(java.properties({**settings, "sasl.jaas.config": module}))
+            made.send(clients.ProducerRecord("while-it-holds", "x")).get()
+            return made
+
+        made(username="alice", password=PASSWORDS["alice"]).close()  # what a JVM does for the first time takes long
+        token = alice.create()
+        began_at = time.monotonic()
+        assert code(alice.expire(bytes(token.hmac), TOKEN_SECONDS * 1000)) == "NONE"
+        producer = made(username=token.token_id, password=password(token), tokenauth="true")
+        renewals = 0
+        while (now := time.monotonic() - began_at) < SENDING_SECONDS:
+            if is_renewed and now > renewals * TOKEN_SECONDS / 3:
+                renewals += 1
+                assert code(alice.renew(bytes(token.hmac), TOKEN_SECONDS * 1000)) == "NONE"
+            try:
+                producer.send(clients.ProducerRecord("while-it-holds", "x")).get()
+            except Py4JJavaError:
+                break
+            time.sleep(0.05)
+        producer.close(java.jvm.java.time.Duration.ofSeconds(0))
+    return now
 
 
 def properties(path: Path, **options: str) -> Path:
