@@ -26,6 +26,7 @@ from barnabas.wire.batch_formats import read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
 from barnabas.wire.records import Record
 from barnabas.wire.topics import TopicPartition
+from tests.support.writes import WRITES
 from tests.unit.log.verified import verified
 
 FLIGHTS = TopicPartition("flights", 0)
@@ -126,6 +127,11 @@ class LogBroker:
         self.timers.close()
 
 
+def log_settings(**fields: Any) -> LogSettings:
+    """With `directory_writes` as the environment asks for it, where the test does not say it."""
+    return LogSettings(**({"directory_writes": WRITES} | fields))
+
+
 @asynccontextmanager
 async def log_broker(
     host: Host,
@@ -136,7 +142,7 @@ async def log_broker(
 ) -> AsyncIterator[LogBroker]:
     """A started manager; stopped in order at the end, or abandoned where `is_clean` is False."""
     broker = LogBroker(
-        *(host, directories, settings or LogSettings(directory_patience_ms=0, directory_writes="loop")),
+        *(host, directories, settings or log_settings(directory_patience_ms=0)),
         *(config or LogConfig(), Lines()),
     )
     await broker.start()

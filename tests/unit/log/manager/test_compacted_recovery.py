@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from barnabas.log.directories.names import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.log_config import LogConfig
 from tests.unit.log.log_batches import batch
-from tests.unit.log.log_broker import LogBroker
+from tests.unit.log.log_broker import LogBroker, log_settings
 
 CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=700)
 WithBroker = Callable[..., Any]
@@ -86,5 +86,5 @@ def test_a_tiered_log_that_was_compacted_before_keeps_what_is_before_its_gaps(
     checkpoint(directory, RECOVERY_POINT_CHECKPOINT, 25)
     checkpoint(directory, CLEANER_CHECKPOINT, cleaner_offset)
     tiered = LogConfig(remote_storage_enable=True, segment_bytes=700)
-    settings = LogSettings(remote_storage_system_enable=True)
+    settings = log_settings(remote_storage_system_enable=True)
     assert with_broker(segments, config=tiered, settings=settings, is_clean=False) == expected

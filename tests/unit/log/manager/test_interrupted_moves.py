@@ -313,11 +313,13 @@ def test_a_copy_on_its_way_has_gauges_of_its_own(with_broker: WithBroker) -> Non
             "Size is-future": 0,
         }
         future.append_as_follower(next(iter(await broker.batches(current))))
+        await future.wait_written()
         assert gauges(broker)["LogEndOffset is-future"] == future.log_end_offset > 0
         await manager.delete_future_log(FLIGHTS)
         assert gauges(broker) == of_current
         await moved(broker)
         broker.log().append_as_leader(records(b"three"), 0)
+        await broker.written(broker.log())
         assert gauges(broker).keys() == of_current.keys()
         assert gauges(broker)["LogEndOffset"] == 3
         manager.create_future_log(broker.log(), manager.directories[0])

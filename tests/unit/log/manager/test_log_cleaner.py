@@ -20,15 +20,15 @@ from barnabas.log.cleaner.compaction import DISK_FAILED, Compaction, compact
 from barnabas.log.cleaner.plan import SegmentFacts
 from barnabas.log.manager import log_cleaner
 from barnabas.log.manager.log_cleaner import LogCleaner
-from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.segments.segment import SegmentConfig
 from tests.unit.log.log_batches import TroubledFiles
-from tests.unit.log.log_broker import FLIGHTS, LogBroker, records
+from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_settings, records
 
 CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=1000, min_cleanable_dirty_ratio=0.1)
-SETTINGS = LogSettings(cleaner_enable=False)
+SETTINGS = log_settings(cleaner_enable=False)
 WithBroker = Callable[..., Any]
 
 

@@ -11,14 +11,14 @@ import pytest
 from barnabas.kernel.real_files import RealFiles
 from barnabas.log.directories.checkpoints import EpochEntry, write_epochs
 from barnabas.log.directories.names import LEADER_EPOCH_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
-from barnabas.log.partition.log_config import LogConfig, LogSettings
+from barnabas.log.partition.log_config import LogConfig
 from barnabas.wire.record_batch import assign_offset_and_epoch
 from barnabas.wire.records import LOG_OVERHEAD_BYTES
 from tests.unit.log.log_batches import batch
-from tests.unit.log.log_broker import LogBroker
+from tests.unit.log.log_broker import LogBroker, log_settings
 
 TIERED = LogConfig(remote_storage_enable=True, segment_bytes=700)
-SETTINGS = LogSettings(remote_storage_system_enable=True)
+SETTINGS = log_settings(remote_storage_system_enable=True)
 WithBroker = Callable[..., Any]
 
 

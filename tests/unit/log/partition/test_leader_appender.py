@@ -130,7 +130,7 @@ def test_appending_together_is_appending_one_by_one(with_broker: WithBroker, con
             expected = one_by_one(single, [bytearray(data) for data in batches])
             found = appended_together(joined, batches, 4)
             assert [shown(outcome) for outcome in found] == [shown(outcome) for outcome in expected]
-            assert joined.log_end_offset == single.log_end_offset
+            assert joined.append_end_offset == single.append_end_offset
             assert list(joined.producers) == list(single.producers)
             kinds |= {
                 outcome.code.name if isinstance(outcome, AppendError) else f"duplicate {outcome.is_duplicate}"
@@ -161,7 +161,7 @@ def test_what_is_to_be_written_at_once_waits_where_not_all_of_it_goes_there_toge
             batch[-1] ^= sequence is None
         together = log.append_all_as_leader(batches, 0, produce_version=9, writes_at_once=True)
         (segment,) = log.segments
-        assert together.sent_bytes >= segment.size_bytes == log.log_end_offset * len(batches[0])
+        assert together.sent_bytes >= segment.size_bytes == log.append_end_offset * len(batches[0])
         assert len(segment.pending) == (0 if is_written else segment.size_bytes)
 
     with_broker(scenario)
@@ -178,7 +178,7 @@ def test_a_batch_of_a_transaction_among_others_opens_it_where_it_may(with_broker
         outcomes = appended_together(log, batches(), 0)
         refused = [each.code for each in outcomes if isinstance(each, AppendError)]
         assert refused == [ErrorCode.INVALID_TXN_STATE] * 2
-        assert (log.log_end_offset, log.producers.first_unstable_offset) == (2, None)
+        assert (log.append_end_offset, log.producers.first_unstable_offset) == (2, None)
         with verified(log.producers, 1):
             outcomes = appended_together(log, batches(), 0)
         assert [each.first_offset for each in outcomes if isinstance(each, AppendResult)] == [2, 3, 4, 5]
@@ -194,6 +194,7 @@ def test_the_time_of_the_append_is_one_for_all(with_broker: WithBroker) -> None:
         first, second = (outcome for outcome in outcomes if isinstance(outcome, AppendResult))
         assert (first.first_offset, second.first_offset, second.last_offset) == (0, 1, 2)
         assert first.log_append_time_ms == second.log_append_time_ms == first.max_timestamp_ms > NOW_MS
+        await broker.written(log)
         assert {each.timestamp_ms for each in await broker.records(log)} == {first.log_append_time_ms}
 
     with_broker(scenario, config=LogConfig(message_timestamp_type="LogAppendTime"))
@@ -204,7 +205,10 @@ def test_a_producer_that_knows_the_time_of_the_append_gets_its_mark_too(with_bro
         log = broker.log()
         began_ms = int(time.time() * 1000)
         log.append_all_as_leader([records(b"x", timestamp_ms=began_ms + number) for number in range(1000)], 0)
-        for batch in map(RecordBatch, await broker.batches(log)):
+        await broker.written(log)
+        batches = await broker.batches(log)
+        assert batches
+        for batch in map(RecordBatch, batches):
             assert batch.header.timestamp_type is TimestampType.LOG_APPEND_TIME
             batch.verify()
 

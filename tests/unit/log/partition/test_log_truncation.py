@@ -35,7 +35,7 @@ def test_nothing_is_appended_while_a_truncation_goes_on(with_broker: WithBroker)
         log = filled(broker, 10)
         truncation = asyncio.ensure_future(log.truncate_to(4))
         await asyncio.sleep(0)
-        assert (log.is_truncating, log.log_end_offset) == (True, 4)
+        assert (log.is_truncating, log.append_end_offset) == (True, 4)
         assert refusal(lambda: send(log, 4)).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         truncation.cancel()
         while log.is_truncating:
@@ -166,7 +166,7 @@ def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBr
         await asyncio.sleep(0)
         second = asyncio.ensure_future(log.truncate_to(4))
         await asyncio.sleep(0)
-        assert log.log_end_offset == 4
+        assert log.append_end_offset == 4
         while log.is_truncating:
             assert refusal(lambda: send(log, 4)).code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             await asyncio.sleep(0)
@@ -184,6 +184,7 @@ def test_a_truncation_that_another_overtakes_lets_nothing_in(with_broker: WithBr
 def test_a_log_that_begins_anew_has_its_high_watermark_there_at_once(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
         log = filled(broker, 10)
+        await broker.written(log)
         log.increase_high_watermark(7)
         truncation = asyncio.ensure_future(log.truncate_fully_and_start_at(20))
         await asyncio.sleep(0)
@@ -192,6 +193,7 @@ def test_a_log_that_begins_anew_has_its_high_watermark_there_at_once(with_broker
             await asyncio.sleep(0)
         send(log, 0)
         await truncation
+        await broker.written(log)
         assert (log.high_watermark, log.log_end_offset) == (20, 21), "what was appended meanwhile is not committed"
 
     with_broker(main)
@@ -230,8 +232,8 @@ async def write_ten(broker: LogBroker) -> None:
     log = broker.log()
     for number in range(10):
         send(log, number, timestamp_ms=broker.host.clock.time_ms())
-    log.increase_high_watermark(3)
     await broker.written(log)
+    log.increase_high_watermark(3)
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "crashed"])

@@ -71,10 +71,10 @@ def test_answers_a_repeated_batch_with_its_offsets_and_refuses_a_gap(with_broker
         again = send(log, 0, b"a", b"b")
         assert again.is_duplicate
         assert again[:2] == first[:2] == (0, 1)
-        assert log.log_end_offset == 3
+        assert log.append_end_offset == 3
         assert refusal(lambda: send(log, 4)).code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         send(log, 3, producer_id=8)
-        assert log.log_end_offset == 4
+        assert log.append_end_offset == 4
         assert {entry.producer_id for entry in log.active_producers()} == {7, 8}
 
     with_broker(main)
@@ -99,7 +99,7 @@ def test_refuses_what_the_topic_does_not_allow_and_says_which_record(with_broker
         log.reconfigure(LogConfig(segment_bytes=100))
         error = refusal(lambda: log.append_as_leader(records(b"x" * 300), 0))
         assert error.code is ErrorCode.RECORD_LIST_TOO_LARGE
-        assert log.log_end_offset == 1
+        assert log.append_end_offset == 1
 
     with_broker(main, config=LogConfig(message_bytes_max=200))
 
@@ -111,6 +111,7 @@ def test_stores_its_own_time_and_codec_where_the_topic_says_so(with_broker: With
         result = log.append_as_leader(records(b"x" * 500, timestamp_ms=5), 0)
         assert result.log_append_time_ms == result.max_timestamp_ms >= before_ms
         assert result.size_bytes < 300 < result.uncompressed_bytes
+        await broker.written(log)
         (record,) = await broker.records(log)
         assert (record.timestamp_ms, record.value) == (result.log_append_time_ms, b"x" * 500)
 
@@ -123,6 +124,7 @@ def test_a_follower_takes_what_the_leader_has(with_broker: WithBroker) -> None:
         for epoch in (0, 0, 4):
             leader.append_as_leader(records(b"a", b"b"), epoch)
         send(leader, 0)
+        await broker.written(leader)
         data = (await broker.batches(leader))[0]
         with pytest.raises(CorruptRecordError):
             follower.append_as_follower(data[:-1] + b"?")
@@ -133,11 +135,12 @@ def test_a_follower_takes_what_the_leader_has(with_broker: WithBroker) -> None:
             follower.append_as_follower(data)
         assert follower.append_as_follower(data[-5:]) is None
         assert follower.leader_epochs.entries == leader.leader_epochs.entries
+        await broker.written(follower)
         assert await broker.batches(follower) == [data[: follower.size_bytes]]
         newer = broker.log(FLIGHTS._replace(partition=2))
         partial = newer.append_as_follower(data, leader_epoch=3)
         assert partial is not None
-        assert newer.log_end_offset == 4, "batches of a newer leader are left out"
+        assert newer.append_end_offset == 4, "batches of a newer leader are left out"
 
     with_broker(main)
 
@@ -150,6 +153,7 @@ def test_readers_see_as_far_as_they_may(with_broker: WithBroker) -> None:
         log.append_as_leader(records(b"a"), 0)
         send(log, 0, b"in doubt", is_transactional=True)
         log.append_as_leader(records(b"c"), 0)
+        await broker.written(log)
         log.increase_high_watermark(3)
         assert (log.high_watermark, log.last_stable_offset) == (3, 1)
         for isolation, end in (
@@ -163,6 +167,7 @@ def test_readers_see_as_far_as_they_may(with_broker: WithBroker) -> None:
         )
         log.append_as_leader(marker, 0, origin=AppendOrigin.COORDINATOR)
         assert log.last_stable_offset == 1
+        await broker.written(log)
         log.increase_high_watermark(4)
         assert log.last_stable_offset == 4
         read = log.read(0, 1000, ReadIsolation.COMMITTED, has_minimum=True)
@@ -187,13 +192,19 @@ def test_nothing_is_opened_for_an_aborted_transaction_before_its_segment_is_comp
         log = broker.log()
         opened: list[str] = []
         files = type(broker.host.files)
-        open_file = files.open
+        open_file, open_as = files.open, files.open_as
 
         def noting(self: Any, path: str, flags: int) -> int:
             opened.append(Path(path).suffix)
             return open_file(self, path, flags)
 
+        def noting_as(self: Any, descriptor: int, path: str, flags: int) -> None:
+            """What a queue makes."""
+            opened.append(Path(path).suffix)
+            open_as(self, descriptor, path, flags)
+
         monkeypatch.setattr(files, "open", noting)
+        monkeypatch.setattr(files, "open_as", noting_as)
         for epoch in range(3):
             send(log, epoch, b"in doubt", is_transactional=True)
             marker = end_transaction_batch(
@@ -201,6 +212,7 @@ def test_nothing_is_opened_for_an_aborted_transaction_before_its_segment_is_comp
             )
             log.append_as_leader(marker, 0, origin=AppendOrigin.COORDINATOR)
         assert ".txnindex" not in opened
+        await broker.written(log)
         log.increase_high_watermark(6)
         aborted = log.read(0, 1000, ReadIsolation.COMMITTED, has_minimum=True).aborted
         assert aborted is not None
@@ -242,6 +254,7 @@ def test_counts_the_bytes_that_a_read_could_give(with_broker: WithBroker) -> Non
         log = broker.log()
         sizes = [log.append_as_leader(records(b"x" * number), 0).size_bytes for number in range(40)]
         assert log.segment_count > 2
+        await broker.written(log)
         assert [log.bytes_from(offset, ReadIsolation.LOG_END) for offset in (0, 17, 39, 40)] == [
             sum(sizes), sum(sizes[17:]), sizes[39], 0,
         ]  # fmt: skip
@@ -258,6 +271,7 @@ def test_lists_offsets_by_place_and_time(with_broker: WithBroker) -> None:
         for number in range(30):
             late_ms = 500 if number == 12 else 0
             log.append_as_leader(records(b"x" * 30, timestamp_ms=START_MS + number + late_ms), number // 10)
+        await broker.written(log)
         log.increase_high_watermark(30)
         log.increase_log_start_offset(5, "test")
         assert await log.list_offset(-2) == await log.list_offset(-4) == ListedOffset(-1, 5, 0)
@@ -279,6 +293,7 @@ def test_deletes_records_only_below_the_high_watermark(with_broker: WithBroker) 
         log = broker.log()
         for _ in range(10):
             log.append_as_leader(records(b"a"), 0)
+        await broker.written(log)
         log.increase_high_watermark(6)
         with pytest.raises(KafkaError) as caught:
             log.delete_records_to(7)
@@ -301,6 +316,7 @@ def test_retention_by_time_keeps_what_is_not_committed(with_broker: WithBroker) 
             log.append_as_leader(records(b"x" * 50, timestamp_ms=START_MS + number), 0)
         count = log.segment_count
         assert count > 3
+        await broker.written(log)
         await broker.manager.delete_old_segments()
         assert log.segment_count == count, "nothing is committed"
         log.increase_high_watermark(20)
@@ -326,6 +342,7 @@ def test_retention_by_size_deletes_a_segment_once_the_others_are_enough(
         log = broker.log()
         for number in range(30):
             log.append_as_leader(records(bytes(50 + number)), 0)
+        await broker.written(log)
         log.increase_high_watermark(30)
         before = [segment.size_bytes for segment in log.segments]
         assert len(before) > 3
@@ -342,6 +359,7 @@ def test_a_compacted_topic_is_kept(with_broker: WithBroker) -> None:
         log = broker.log()
         for _ in range(20):
             log.append_as_leader(records(b"x" * 50, timestamp_ms=5), 0)
+        await broker.written(log)
         log.increase_high_watermark(20)
         await broker.manager.delete_old_segments()
         assert log.log_start_offset == 0
@@ -362,12 +380,13 @@ def test_a_follower_takes_more_at_once_than_its_segments_hold(with_broker: WithB
         assert len(data) > 200
         result = follower.append_as_follower(bytearray(data))
         assert result is not None
-        assert follower.log_end_offset == 5
+        assert follower.append_end_offset == 5
 
     async def leader_bytes(broker: LogBroker) -> list[bytes]:
         leader = broker.log()
         for number in range(5):
             leader.append_as_leader(records(b"x" * 50 + b"%d" % number), 0)
+        await broker.written(leader)
         return await broker.batches(leader)
 
     with_broker(main)
@@ -396,6 +415,7 @@ def test_what_several_requests_bring_has_outcomes_of_its_own(with_broker: WithBr
             ErrorCode.CORRUPT_MESSAGE,
             (4, False),
         ]
+        await broker.written(log)
         assert [record.value for record in await broker.records(log, 1)] == [b"new", b"plain", b"too early", b"last"]
 
     with_broker(main)

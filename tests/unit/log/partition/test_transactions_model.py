@@ -247,7 +247,7 @@ class Run:
         if producer_id != NOBODY:
             fields = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
             fields["is_transactional"] = True
-        data = records(*values, timestamp_ms=START_MS + log.log_end_offset, **fields)
+        data = records(*values, timestamp_ms=START_MS + log.append_end_offset, **fields)
         with verified(log.producers, producer_id, epoch):
             return log.append_as_leader(data, 0), data
 
@@ -345,6 +345,7 @@ class Run:
     async def check(self, broker: LogBroker) -> None:
         for replica, model in self.models.items():
             log = broker.log(replica)
+            await broker.written(log)
             assert (log.log_start_offset, log.log_end_offset) == (model.start_offset, model.end_offset)
             least, greatest = model.stable_offsets(log.high_watermark)
             assert least <= log.last_stable_offset <= greatest

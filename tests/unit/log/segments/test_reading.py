@@ -48,11 +48,12 @@ async def until_closed(plan: ReadPlan) -> None:
             await asyncio.sleep(0)
 
 
-def plan_of(broker: LogBroker) -> ReadPlan:
+async def plan_of(broker: LogBroker) -> ReadPlan:
     """Everything that is in a log of some batches."""
     log = broker.log()
     for number in range(5):
         log.append_as_leader(records(b"%d" % number * 30), 0)
+    await broker.written(log)
     plan = log.read(0, 10_000, ReadIsolation.LOG_END, has_minimum=True).plan
     assert plan is not None
     return plan
@@ -60,7 +61,7 @@ def plan_of(broker: LogBroker) -> ReadPlan:
 
 def test_reads_what_is_cached_at_once(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
-        plan = plan_of(broker)
+        plan = await plan_of(broker)
         reader = LogReader(broker.host, unexpected)
         data = reader.read_cached(plan)
         assert data is None or data == RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
@@ -72,7 +73,7 @@ def test_reads_what_is_cached_at_once(with_broker: WithBroker) -> None:
 @pytest.mark.parametrize("error", [BlockingIOError(), OSError(errno.EOPNOTSUPP, "not supported")])
 def test_reads_off_the_loop_what_is_not_cached(with_broker: WithBroker, error: OSError) -> None:
     async def main(broker: LogBroker) -> None:
-        plan = plan_of(broker)
+        plan = await plan_of(broker)
         expected = RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
         reader = LogReader(replace(broker.host, files=ColdFiles(error)), unexpected)
         assert reader.read_cached(plan) is None
@@ -87,7 +88,7 @@ def test_a_segment_stays_open_while_somebody_reads_it(with_broker: WithBroker) -
     """Even when the reader is cancelled and the log deleted: its descriptor's number must not become another file's."""
 
     async def main(broker: LogBroker) -> None:
-        plan = plan_of(broker)
+        plan = await plan_of(broker)
         expected = RealFiles.pread(plan.descriptor, plan.length_bytes, 0)
         reader = LogReader(broker.host, unexpected)
         reading = asyncio.ensure_future(reader.read(plan))
@@ -112,7 +113,7 @@ def test_a_disk_that_cannot_be_read_takes_its_directory_offline(
         raise OSError(errno.EIO, "the disk is broken")
 
     async def main(broker: LogBroker) -> None:
-        plan = plan_of(broker)
+        plan = await plan_of(broker)
         log = broker.log()
         monkeypatch.setattr(RealFiles, "preadv", broken)
         reader = LogReader(broker.host, broker.manager.reader._on_failure)
@@ -130,7 +131,7 @@ def test_gives_nothing_where_the_log_was_cut_off(with_broker: WithBroker) -> Non
     """Where it goes on, there may be other batches in the place of what was planned."""
 
     async def main(broker: LogBroker) -> None:
-        plan = plan_of(broker)
+        plan = await plan_of(broker)
         reader = LogReader(broker.host, unexpected)
         was_readable = plan.is_readable
         log = broker.log()
