@@ -111,6 +111,40 @@ def test_work_off_the_loop_for_a_directory_that_hangs_keeps_that_of_others_from_
         simulation.run_until(lambda: bool(done), 10 * MENDED_SECONDS)
 
 
+@pytest.mark.parametrize("seed", simulation_seeds(3))
+def test_a_deletion_in_a_directory_that_hangs_keeps_those_in_others_from_nothing(seed: int) -> None:
+    """The controller sends a broker one request at a time: one that is not answered holds up all."""
+    done: list[bool] = []
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, HANGS, WORKS, settings=LogSettings(), config=LogConfig(retention_ms=-1)) as broker:
+            manager = broker.manager
+            logs = [broker.log(FLIGHTS._replace(partition=number)) for number in range(6)]
+            hung = [log for log in logs if log.log_directory.path == HANGS]
+            works = [log for log in logs if log.log_directory.path == WORKS]
+            for log in logs:
+                log.append_as_leader(records(b"before"), 0)
+                await log.flush()
+            machine.disk.slow_paths[HANGS] = SLOWNESS
+            waits = host.loop.create_task(manager.delete_log(hung[0].partition))
+            await asyncio.sleep(0)
+            began = host.loop.time()
+            for log in works:
+                await manager.delete_log(log.partition)
+                assert log.partition not in log.log_directory.read_recovery_points()
+            assert host.loop.time() - began < USE_SECONDS_MAX, "it has waited for the disk that hangs"
+            assert not waits.done()
+            machine.disk.slow_paths.clear()
+            await waits
+            assert hung[0].partition not in hung[0].log_directory.read_recovery_points()
+        done.append(True)
+
+    with Simulation(seed) as simulation:
+        machine = simulation.machine("broker")
+        machine.start(main)
+        simulation.run_until(lambda: bool(done), MENDED_SECONDS)
+
+
 async def use_disk(broker: LogBroker, log: PartitionLog) -> None:
     """What waits for the disk, and what reads from it."""
     plan = log.read(0, 1 << 20, ReadIsolation.LOG_END, has_minimum=True).plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from barnabas.kernel.turns import yield_to_loop
@@ -29,14 +29,20 @@ class HighWatermarkCheckpoints:
         self._loaded: dict[str, dict[TopicPartition, int]] = {}
         self._written: dict[str, dict[TopicPartition, int]] = {}
 
-    def load(self, directories: Iterable[LogDirectory]) -> None:
-        """Reads the files of the directories, once, before any log is taken over. A directory that fails goes
-        offline."""
+    def load(
+        self, directories: Iterable[LogDirectory], get_log: Callable[[TopicPartition], PartitionLog | None]
+    ) -> None:
+        """Reads the files of the directories, once, before any log is taken over. A directory that fails goes offline.
+        What is told of logs that are not there, as of deleted ones, is for no other log."""
         for directory in directories:
             try:
-                self._loaded[directory.path] = directory.read_high_watermarks()
+                found = self._written[directory.path] = directory.read_high_watermarks()
             except OSError as error:
                 directory.fail(error)
+                continue
+            logs = ((get_log(partition), partition) for partition in found)
+            there = [name for log, name in logs if log is not None and log.log_directory is directory]
+            self._loaded[directory.path] = {partition: found[partition] for partition in there}
 
     def restore(self, log: PartitionLog) -> None:
         """Sets the high watermark of a log that is taken over, or made."""
@@ -48,18 +54,18 @@ class HighWatermarkCheckpoints:
         for known in self._loaded.values():
             known.pop(partition, None)
 
-    async def write(self, logs: Iterable[PartitionLog], directories: Iterable[LogDirectory]) -> None:
-        """Writes the high watermarks of these logs, and those that were loaded and not taken over yet. A directory in
-        which nothing moved since is left alone. One call at a time."""
-        offsets: dict[str, dict[TopicPartition, int]] = {
-            path: dict(known) for path, known in self._loaded.items() if known
-        }
+    async def write(self, logs: Iterable[PartitionLog], directory: LogDirectory) -> None:
+        """Writes the high watermarks of the directory's logs among these, and those that were loaded and not taken over
+        yet. Where nothing moved since, or nothing was loaded, the file is left alone. One call at a time for each."""
+        written = self._written.get(directory.path)
+        if written is None:
+            return
+        offsets = dict(self._loaded[directory.path])
         for number, log in enumerate(logs):
             if number and not number % _GATHERED_PER_TURN:
                 await yield_to_loop()
-            offsets.setdefault(log.log_directory.path, {})[log.partition] = log.high_watermark
-        for directory in directories:
-            present = offsets.get(directory.path, {})
-            if self._written.get(directory.path, {}) != present:
-                await directory.write_high_watermarks(present)
-                self._written[directory.path] = present
+            if log.log_directory is directory:
+                offsets[log.partition] = log.high_watermark
+        if written != offsets:
+            await directory.write_high_watermarks(offsets)
+            self._written[directory.path] = offsets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -127,7 +128,10 @@ class ReplicaManager:
         self._fetchers = FetcherManager(fetcher_context, settings.fetchers_per_leader, metrics)
         self._checkpoints = HighWatermarkCheckpoints(self._logger)
         self._checkpoints_started = False
-        self._checkpoint_runs = JoinedRuns(self._loop, self._write_high_watermarks)
+        self._checkpoint_runs = {
+            directory: JoinedRuns(self._loop, partial(self._write_high_watermarks, directory))
+            for directory in log_manager.directories
+        }
         self._hosted = HostedReplicas(
             self._partitions, self.offline_partitions, self._partition_context(logs), self._metrics
         )
@@ -262,7 +266,7 @@ class ReplicaManager:
 
     def start(self) -> None:
         """Reads the high watermarks and starts the tasks. The logs are loaded, and no request has been served yet."""
-        self._checkpoints.load(self._log_manager.live_directories)
+        self._checkpoints.load(self._log_manager.live_directories, self._log_manager.get_log)
         # A follower that lags may stay in the ISR for one and a half times replica.lag.time.max.ms.
         self._scheduler.schedule(
             "isr-expiration", self._expire_followers, period_ms=max(1.0, self._settings.lag_time_max_ms / 2)
@@ -277,7 +281,7 @@ class ReplicaManager:
         self._expansion_retries.close()
         for purgatory in self._purgatories:
             purgatory.complete_all()
-        await self._write_checkpoints()
+        await self.checkpoint_high_watermarks()
         self._metrics.close()
 
     def resize_fetchers(self, fetchers_per_leader: int) -> None:
@@ -329,12 +333,10 @@ class ReplicaManager:
             answer.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
             return answer
         errors: dict[TopicPartition, ErrorCode] = {}
-        try:
-            answer.error_code = await self._stop_in_pieces(request, check, errors)
-        finally:
-            # However far it came. Until then a new replica of the same name would not be safe after a crash.
-            if any(stopped.delete for stopped in stopped_partitions(request)):
-                await asyncio.gather(self._log_manager.checkpoint_deletions(), self._write_checkpoints())
+        answer.error_code = await self._stop_in_pieces(request, check, errors)
+        # Until then a new replica of the same name would not be safe after a crash. A request that names them again,
+        # where this one has become stale or was not answered, waits for that too.
+        await self._checkpoint_deletions({each.topic_partition for each in stopped_partitions(request) if each.delete})
         answer.partition_errors = partition_errors(errors)
         return answer
 
@@ -479,6 +481,10 @@ class ReplicaManager:
             if log.log_directory.is_offline:
                 errors[log.partition] = ErrorCode.KAFKA_STORAGE_ERROR
 
+    async def _checkpoint_deletions(self, deleted: set[TopicPartition]) -> None:
+        high_watermarks = [self._checkpoint_runs[each].run() for each in self._log_manager.told_of_in(deleted)]
+        await asyncio.gather(self._log_manager.checkpoint_deletions(deleted), *high_watermarks)
+
     # Tasks.
 
     def _expire_followers(self) -> Awaitable[None] | None:
@@ -500,17 +506,18 @@ class ReplicaManager:
             self._checkpoints_started = True
             self._scheduler.schedule(
                 "highwatermark-checkpoint",
-                self._write_checkpoints,
+                self.checkpoint_high_watermarks,
                 period_ms=self._settings.high_watermark_checkpoint_interval_ms,
             )
 
-    async def _write_checkpoints(self) -> None:
-        await self._checkpoint_runs.run()
+    async def checkpoint_high_watermarks(self) -> None:
+        """Writes them, where one has changed or is of no log that is here."""
+        live = self._log_manager.live_directories
+        await asyncio.gather(*(self._checkpoint_runs[directory].run() for directory in live))
 
-    async def _write_high_watermarks(self) -> None:
-        if self._checkpoints_started:
-            logs = [partition.log for partition in self._partitions.values() if partition.log is not None]
-            await self._checkpoints.write(logs, self._log_manager.live_directories)
+    async def _write_high_watermarks(self, directory: LogDirectory) -> None:
+        logs = [partition.log for partition in self._partitions.values() if partition.log is not None]
+        await self._checkpoints.write(logs, directory)
 
     def _is_alive(self, broker_id: int) -> bool:
         return broker_id in self._metadata_cache.image.brokers

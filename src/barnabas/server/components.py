@@ -201,6 +201,8 @@ class BrokerComponents:
         """Starts what the controller's first request needs."""
         await self.coordinators.start()
         self.replica_manager.start()
+        # Those of logs that were deleted before a crash go, before others are made under their names.
+        await self.replica_manager.checkpoint_high_watermarks()
 
     async def register(self) -> None:
         """Registers the broker, and has the controller stand for election; raises the errors of the registration."""

@@ -34,31 +34,38 @@ from tests.unit.leader.memory_log import TOPIC_ID, MemoryLog
 from tests.unit.leader.partition_setting import leader_and_isr
 
 NAME = TopicPartition("flights", 0)
+NOT_TOLD = TopicPartition("not told yet", 1)
+GONE = TopicPartition("deleted in an earlier life", 0)
 OTHER_ID = Uuid(b"o" * 16)
 
 
 class PlayedDirectory:
-    """A log directory whose checkpoint is a dict."""
+    """A log directory whose checkpoint is a dict, and whose disk may hang."""
 
     def __init__(self, path: str, high_watermarks: dict[TopicPartition, int]) -> None:
         self.path = path
         self.is_offline = False
         self.checkpoint = high_watermarks
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         return self.checkpoint
 
     async def write_high_watermarks(self, offsets: dict[TopicPartition, int]) -> None:
+        await self.answers.wait()
         self.checkpoint = dict(offsets)
 
 
 class PlayedLogManager:
-    """Logs in memory, in one directory."""
+    """Logs in memory, in one directory, and a directory without logs."""
 
     def __init__(self) -> None:
-        self.directory = PlayedDirectory("/logs", {NAME: 2, TopicPartition("not told yet", 1): 7})
-        self.directories = self.live_directories = (self.directory,)
+        self.directory = PlayedDirectory("/logs", {NAME: 2, NOT_TOLD: 7, GONE: 9})
+        self.other = PlayedDirectory("/other", {})
+        self.directories = self.live_directories = (self.other, self.directory)
         self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.deleted: set[TopicPartition] = set()
         self.future_logs: dict[TopicPartition, MemoryLog] = {}
         self.write_queue = SimpleNamespace(needs_wait=lambda _log: False)
         self.refuses: ErrorCode | None = None
@@ -80,9 +87,14 @@ class PlayedLogManager:
     async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             del self.logs[partition]
+            self.deleted.add(partition)
 
-    async def checkpoint_deletions(self) -> None:
-        """There are no files."""
+    def told_of_in(self, deleted: set[TopicPartition]) -> list[PlayedDirectory]:
+        return [self.directory] if deleted & self.deleted else []
+
+    async def checkpoint_deletions(self, deleted: set[TopicPartition]) -> None:
+        await self.directory.answers.wait()
+        self.deleted -= deleted
 
 
 class PlayedConnections:
@@ -146,7 +158,10 @@ class Setting:
             on_leadership_change=self._leadership_changed,
             on_stop=self.stopped.extend,
         )
+        for partition in (NAME, NOT_TOLD):
+            self.log_manager.add(partition)
         self.manager.start()
+        self.log_manager.logs.clear()  # each test says what there is
         self.tell_of_brokers(1, 2, 3)
 
     def tell_of_brokers(self, *broker_ids: int) -> None:
@@ -431,23 +446,23 @@ def test_a_slow_deletion_spares_a_namesake_that_was_made_since() -> None:
     in_setting(test)
 
 
-def deletion_of(partitions: Iterable[int]) -> StopReplicaRequest:
+def deletion_of(partitions: Iterable[int], topic_name: str = NAME.topic) -> StopReplicaRequest:
     states = [
         StopReplicaRequest.StopReplicaPartitionState(partition_index=number, leader_epoch=-2, delete_partition=True)
         for number in partitions
     ]
-    topic = StopReplicaRequest.StopReplicaTopicState(topic_name=NAME.topic, partition_states=states)
+    topic = StopReplicaRequest.StopReplicaTopicState(topic_name=topic_name, partition_states=states)
     return StopReplicaRequest(controller_id=1, controller_epoch=1, topic_states=[topic])
 
 
 def test_keeps_high_watermarks_across_restarts() -> None:
     async def test(setting: Setting) -> None:
         await asyncio.sleep(20)
-        assert setting.log_manager.directory.checkpoint[NAME] == 2  # not touched before the first LeaderAndIsr
+        assert setting.log_manager.directory.checkpoint[GONE] == 9  # not touched before the first LeaderAndIsr
         setting.log_manager.add(NAME, "abc")
         setting.tell(leader_and_isr(1, 0, (1,)))
         await asyncio.sleep(6)
-        assert setting.log_manager.directory.checkpoint == {NAME: 3, TopicPartition("not told yet", 1): 7}
+        assert setting.log_manager.directory.checkpoint == {NAME: 3, NOT_TOLD: 7}
 
     in_setting(test)
 
@@ -467,6 +482,63 @@ def test_the_high_watermark_of_a_deleted_replica_is_gone_when_that_is_answered()
         await setting.manager.stop_replicas(deletion_of([deleted.partition]))
         assert deleted not in setting.log_manager.directory.checkpoint
         assert setting.log_manager.directory.checkpoint[NAME] == 2
+
+    in_setting(test)
+
+
+def test_the_high_watermark_of_a_log_that_was_gone_at_the_start_is_for_no_other() -> None:
+    async def test(setting: Setting) -> None:
+        await setting.manager.checkpoint_high_watermarks()
+        assert setting.log_manager.directory.checkpoint == {NAME: 2, NOT_TOLD: 7}
+
+    in_setting(test)
+
+
+def test_a_replica_that_is_deleted_first_of_all_leaves_no_high_watermark() -> None:
+    """No LeaderAndIsr has come yet, and no run of the checkpoints; and when none is left, none is told of."""
+
+    async def test(setting: Setting) -> None:
+        for deleted, left in ((NAME, {NOT_TOLD: 7}), (NOT_TOLD, {})):
+            setting.log_manager.add(deleted)
+            await setting.manager.stop_replicas(deletion_of([deleted.partition], deleted.topic))
+            assert setting.log_manager.directory.checkpoint == left
+
+    in_setting(test)
+
+
+def test_a_deletion_waits_for_no_directory_that_had_nothing_of_it() -> None:
+    """One that hangs would hold up whatever else the controller has to say to this broker."""
+
+    async def test(setting: Setting) -> None:
+        other = setting.log_manager.other
+        other.answers.clear()
+        elsewhere, told = NAME._replace(partition=1), leader_and_isr(1, 0, (1,))
+        told.partition_index = elsewhere.partition
+        setting.log_manager.add(NAME, "abc")
+        setting.log_manager.add(elsewhere, "abc").log_directory = other  # type: ignore[attr-defined]
+        setting.tell(leader_and_isr(1, 0, (1,)), told)
+        await asyncio.sleep(6)  # a run of all has begun
+        async with asyncio.timeout(1):
+            await setting.manager.stop_replicas(deletion_of([0]))
+        assert NAME not in setting.log_manager.directory.checkpoint
+        other.answers.set()
+
+    in_setting(test)
+
+
+def test_whoever_asks_for_a_deletion_again_waits_for_the_checkpoints_too() -> None:
+    async def test(setting: Setting) -> None:
+        directory = setting.log_manager.directory
+        setting.log_manager.add(NAME, "abc")
+        setting.tell(leader_and_isr(1, 0, (1,)))
+        await setting.manager.checkpoint_high_watermarks()
+        directory.answers.clear()
+        asked = [asyncio.create_task(setting.manager.stop_replicas(deletion_of([0]))) for _ in range(2)]
+        await asyncio.sleep(1)
+        assert not any(task.done() for task in asked)
+        directory.answers.set()
+        await asyncio.gather(*asked)
+        assert NAME not in directory.checkpoint
 
     in_setting(test)
 

@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -104,7 +104,6 @@ class LogManager:
         self._preferred_directories: dict[TopicPartition, LogDirectory] = {}
         self._logs_of_topics: dict[str, dict[int, PartitionLog]] = {}
         self._log_counts: dict[LogDirectory, int] = {}
-        self._deleted_from: dict[LogDirectory, int] = {}  # how many logs, which no checkpoint may tell of
         self._offline_logs = LaterTurns[tuple[TopicPartition, bool], PartitionLog](
             host.loop, self._put_away, _PUT_AWAY_PER_TURN
         )
@@ -255,14 +254,12 @@ class LogManager:
 
         There is no error where there is none. Raises KafkaError where the directory fails.
         """
-        try:
-            await self.delete_logs((partition,))
-        finally:
-            await self.checkpoint_deletions()
+        await self.delete_logs((partition,))
+        await self.checkpoint_deletions((partition,))
 
     async def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
         """As `delete_log`, of several that are there now, some in a turn; the renames are durable when this returns.
-        After the last ones of a request, `checkpoint_deletions` is to be awaited.
+        After the last ones of a request, `checkpoint_deletions` of all is to be awaited.
 
         Where a directory fails, those in the others are deleted all the same before that is raised.
         """
@@ -297,7 +294,7 @@ class LogManager:
                 path,
             )
             self._deletions.delete_directory(path, log.config.file_delete_delay_ms, log.log_directory.fail)
-            self._deleted_from[log.log_directory] = self._deleted_from.get(log.log_directory, 0) + 1
+            self._checkpoints.log_deleted(log.log_directory, partition, path)
             changed[log.log_directory] = None
         for directory in changed:
             sync, path = self._host.files.fsync_directory, directory.path
@@ -356,13 +353,11 @@ class LogManager:
             await self._checkpoints.write_all(future.log_directory)
 
     async def delete_future_log(self, partition: TopicPartition) -> None:
-        """Ends a move that is not to be completed; as `delete_log` otherwise."""
+        """Ends a move that is not to be completed; as `delete_logs` otherwise. Whoever makes another log there has the
+        checkpoints written first: `begin_copy`, and the deletion of the current log."""
         log = self._future_logs.get(partition)
         if log is not None:
-            try:
-                await self._delete((log,))
-            finally:
-                await self.checkpoint_deletions()
+            await self._delete((log,))
 
     async def prepare_replacement(self, partition: TopicPartition) -> None:
         """Makes durable what the future log has, so that `replace_current` can be tried. Nothing else may change it
@@ -399,7 +394,9 @@ class LogManager:
         old_name = marked_directory_name(partition, DirectoryKind.DELETE, self._host.entropy(16).hex())
         old_path = f"{old.path}/{old_name}"
         self._detach(current, old_path)
-        arrival = (self._services, future, old, old_path, durable, self._checkpoints.write_all, self._logs, self._kept)
+        self._checkpoints.log_deleted(old, partition, old_path)
+        forget = functools.partial(self._checkpoints.forget, (partition,))
+        arrival = (self._services, future, old, old_path, durable, forget, self._logs, self._kept)
         future.start_arrival(complete_replacement(*arrival))
         self._logger.info("The current log of partition %s is replaced by that in %s", name, future.log_directory.path)
         return future
@@ -540,17 +537,17 @@ class LogManager:
         """Writes up to where each log there is compacted."""
         await self._checkpoints.write_cleaner_offsets(directory)
 
-    async def checkpoint_deletions(self) -> None:
-        """Writes the checkpoints of the directories from which logs were deleted since the last call.
+    def told_of_in(self, deleted: Collection[TopicPartition]) -> list[LogDirectory]:
+        """The directories which `checkpoint_deletions` of these has to write to."""
+        return self._checkpoints.that_tell_of(deleted)
+
+    async def checkpoint_deletions(self, deleted: Collection[TopicPartition]) -> None:
+        """Writes the checkpoints that may tell of the deleted logs of these.
 
         Invariant: when this returns, a log that is made under the name of a deleted one does not start at the other's
         start offset after a crash, nor is what lies below the other's recovery point trusted in it.
         """
-        changed = dict(self._deleted_from)
-        await asyncio.gather(*map(self._checkpoints.write_all, changed))
-        for directory, deletions in changed.items():
-            if self._deleted_from.get(directory) == deletions:  # none came while it was written
-                del self._deleted_from[directory]
+        await self._checkpoints.forget(deleted)
 
     # Ending.
 

@@ -75,12 +75,13 @@ async def complete_replacement(
     old: LogDirectory,
     old_path: str,
     durable: asyncio.Future[None],
-    write_checkpoints: Callable[[LogDirectory], Awaitable[None]],
+    forget_old: Callable[[], Awaitable[None]],
     logs: Mapping[TopicPartition, PartitionLog],
     kept: set[TopicPartition],
 ) -> None:
     """Steps 4 and 5; the old log's files go in `file.delete.delay.ms` after that. Whatever happens, `durable` is done
-    when it ends. `kept` is told where the old log gets its name back, which nobody in `logs` may have by then."""
+    when it ends. `forget_old` takes the old log's offsets out of the checkpoints. `kept` is told where the old log gets
+    its name back, which nobody in `logs` may have by then."""
     files = services.host.files
     is_durable = False
     try:
@@ -108,7 +109,7 @@ async def complete_replacement(
     except OSError as error:
         old.fail(error)
         return
-    await write_checkpoints(old)
+    await forget_old()
     services.deletions.delete_directory(old_path, future.config.file_delete_delay_ms, old.fail)
     try:
         await services.offload(

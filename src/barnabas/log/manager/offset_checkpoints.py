@@ -10,7 +10,7 @@ from barnabas.kernel.joined_runs import JoinedRuns
 from barnabas.kernel.turns import yield_to_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Sequence
 
     from barnabas.log.directories.log_directory import LogDirectory
     from barnabas.log.partition.partition_log import PartitionLog
@@ -36,6 +36,8 @@ class OffsetCheckpoints:
     ) -> None:
         """`all_logs` are those that are online, future ones too."""
         self._all_logs = all_logs
+        self._deleted: dict[LogDirectory, dict[TopicPartition, str]] = {each: {} for each in directories}
+        """The logs that were taken away, as long as a checkpoint may tell of them; the name that each got then."""
 
         def runs(work: Callable[[LogDirectory], Coroutine[Any, Any, None]]) -> dict[LogDirectory, JoinedRuns]:
             return {each: JoinedRuns(loop, functools.partial(work, each)) for each in directories}
@@ -59,6 +61,26 @@ class OffsetCheckpoints:
     async def write_all(self, directory: LogDirectory) -> None:
         """All three."""
         await asyncio.gather(self.write_recovery_points(directory), self.write_start_offsets(directory))
+
+    def log_deleted(self, directory: LogDirectory, partition: TopicPartition, path: str) -> None:
+        """A log there has the name `path` now, which no other had or will have, and is known no more."""
+        self._deleted[directory][partition] = path
+
+    def that_tell_of(self, deleted: Collection[TopicPartition]) -> list[LogDirectory]:
+        """The directories whose checkpoints may tell of some of these yet."""
+        return [each for each, logs in self._deleted.items() if not logs.keys().isdisjoint(deleted)]
+
+    async def forget(self, deleted: Collection[TopicPartition]) -> None:
+        """Has no checkpoint tell of any of these when it returns, whoever has deleted them. Waits for no
+        directory but theirs: another may hang."""
+        directories = self.that_tell_of(deleted)
+        before = [dict(self._deleted[each]) for each in directories]
+        await asyncio.gather(*map(self.write_all, directories))
+        for directory, written in zip(directories, before, strict=True):
+            left = self._deleted[directory]
+            for partition, path in written.items():
+                if left.get(partition) == path:  # else another of its name was deleted since
+                    del left[partition]
 
     def cancel(self) -> None:
         """Writes nothing more, but what is being written already."""

@@ -169,6 +169,7 @@ class LogTruncation:
         state = self._state
         state.truncations += 1
         is_below_recovery_point = end_offset < state.recovery_point
+        is_amid_another = state.is_truncating  # whose start may not be in its checkpoint yet
         state.log_end_offset = end_offset
         state.least_end_offset = min(state.least_end_offset, end_offset)
         state.log_start_offset = min(state.log_start_offset, end_offset)
@@ -185,7 +186,7 @@ class LogTruncation:
         self._flusher.written.finish(state.refused())
         stale = self._local_log.forget_snapshots_behind(snapshots_until)
         checkpoints = [self._services.checkpoint_recovery_points] if is_below_recovery_point else []
-        if state.log_start_offset < started_at:
+        if state.log_start_offset < started_at or is_amid_another:
             checkpoints.append(self._services.checkpoint_start_offsets)
         return self._work.start(self._complete(end_offset, stale, checkpoints, keeps_producers))
 

@@ -287,6 +287,36 @@ def test_a_log_that_was_deleted_meanwhile_is_not_kept_for_a_directory_that_fails
         simulation.run_on(machine, main, limit_seconds=500.0)
 
 
+def test_where_a_deleted_log_had_moved_from_tells_of_it_no_more() -> None:
+    """Else a topic that is made anew there would, after a crash, start where the deleted one did."""
+    one, two = "/data/one", "/data/two"
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, one, two, is_clean=False) as broker:
+            await one_log(broker)
+            log, former = broker.log(), broker.manager.directories[0]
+            log.increase_high_watermark(2)
+            log.delete_records_to(1)
+            await log.flush()
+            await former.write_log_start_offsets({FLIGHTS: 1})
+            await former.write_recovery_points({FLIGHTS: 2})
+            manager, (_, other) = broker.manager, broker.manager.directories
+            future = manager.create_future_log(log, other)
+            await future.truncate_fully_and_start_at(1)
+            for batch in await broker.batches(log):
+                future.append_as_follower(batch)
+            await manager.prepare_replacement(FLIGHTS)
+            machine.disk.slow_paths[one] = 1_000.0
+            assert manager.replace_current(FLIGHTS) is future
+            await manager.delete_log(FLIGHTS)
+            assert FLIGHTS not in former.read_log_start_offsets()
+            assert FLIGHTS not in former.read_recovery_points()
+
+    with Simulation(1) as simulation:
+        machine = simulation.machine("broker")
+        simulation.run_on(machine, main, limit_seconds=500.0)
+
+
 def gauges(broker: LogBroker) -> dict[str, float]:
     """What the gauges of logs say, by name and, for a copy on its way, by Kafka's tag."""
     found: dict[str, float] = {}

@@ -110,6 +110,35 @@ def test_a_start_that_a_truncation_has_moved_back_is_not_the_former_one_after_a_
     with_broker(main, after, is_clean=False)
 
 
+def test_a_truncation_amid_another_waits_for_the_start_that_the_other_has_moved_back(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(broker: LogBroker) -> None:
+        log = await filled(broker, 0, count=9)
+        log.delete_records_to(6)
+        await broker.manager.checkpoint_log_start_offsets()
+        answers, write_now = asyncio.Event(), LogDirectory.write_log_start_offsets
+
+        async def write(directory: LogDirectory, offsets: dict[Any, int]) -> None:
+            await answers.wait()
+            await write_now(directory, offsets)
+
+        monkeypatch.setattr(LogDirectory, "write_log_start_offsets", write)
+        first = asyncio.create_task(log.truncate_to(4))
+        while not log.is_truncating:
+            await asyncio.sleep(0)
+        second = asyncio.create_task(log.truncate_fully_and_start_at(4))
+        await asyncio.wait([first, second], timeout=0.5)
+        ended_early = second.done()
+        answers.set()
+        await asyncio.gather(first, second)
+        assert not ended_early, "what is appended then may be gone after a crash"
+        assert log.log_directory.read_log_start_offsets().get(FLIGHTS, 0) <= 4
+        monkeypatch.undo()
+
+    with_broker(main)
+
+
 def test_a_start_after_a_crash_in_a_deletion_forgets_what_the_deleted_log_has_left(
     with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,3 +158,49 @@ def test_a_start_after_a_crash_in_a_deletion_forgets_what_the_deleted_log_has_le
         assert (log.log_start_offset, log.log_end_offset) == (0, 4)
 
     with_broker(main, between, after, is_clean=False)
+
+
+def test_a_deletion_amid_the_checkpoints_of_others_is_in_its_own(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller has asked twice for a deletion: two runs, one behind the other. Meanwhile the log is made anew,
+    and deleted as well."""
+
+    async def main(broker: LogBroker) -> None:
+        manager = broker.manager
+        deleted = {(await filled(broker, 0)).partition}
+        await manager.checkpoint_recovery_points()
+        writes: list[asyncio.Event] = []
+        write_now = LogDirectory.write_recovery_points
+
+        async def write(directory: LogDirectory, offsets: dict[Any, int]) -> None:
+            writes.append(asyncio.Event())
+            await writes[-1].wait()
+            await write_now(directory, offsets)
+
+        monkeypatch.setattr(LogDirectory, "write_recovery_points", write)
+
+        async def begun(count: int) -> None:
+            async with asyncio.timeout(60):
+                while len(writes) < count:
+                    await asyncio.sleep(0)
+
+        await manager.delete_logs(deleted)
+        asked = asyncio.create_task(manager.checkpoint_deletions(deleted))
+        await begun(1)
+        again = asyncio.create_task(manager.checkpoint_deletions(deleted))
+        await filled(broker, 0)
+        writes[0].set()
+        await asked
+        await begun(2)
+        await manager.delete_logs(deleted)
+        writes[1].set()
+        await again
+        last = asyncio.create_task(manager.checkpoint_deletions(deleted))
+        await begun(3)
+        writes[2].set()
+        await last
+        assert not manager.directories[0].read_recovery_points()
+        monkeypatch.undo()
+
+    with_broker(main)
