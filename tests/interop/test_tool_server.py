@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.apache_kafka import (
+    CONFIG_COMMAND,
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
     DUMP_LOG_SEGMENTS,
@@ -19,6 +21,7 @@ from tests.support.apache_kafka import (
 )
 from tests.support.apache_kafka_jars import class_path
 from tests.support.tool_server import ToolServer
+from tests.support.zookeeper import ZooKeeperServer
 
 
 def test_tools_get_their_input_and_keep_their_outputs_apart(kafka_broker: ApacheKafkaBroker) -> None:
@@ -58,15 +61,15 @@ def test_a_tool_that_takes_too_long_is_ended_and_the_next_one_runs(kafka_broker:
     assert "nothing-comes" in run_tool(TOPIC_COMMAND, [*where, "--list"])
 
 
-def test_an_admin_client_that_a_tool_leaves_open_is_closed_and_the_jvm_takes_the_next_one(
-    kafka_broker: ApacheKafkaBroker,
+def test_a_jvm_takes_the_next_tool_behind_an_admin_client_that_was_left_open_and_a_client_of_zookeeper(
+    kafka_broker: ApacheKafkaBroker, zookeeper_server: ZooKeeperServer
 ) -> None:
-    server = ToolServer(class_path())
-    try:
-        for _ in range(2):
-            arguments = ["--bootstrap-server", kafka_broker.address, "list"]
-            status, _, errors = server.run("org.apache.kafka.tools.TransactionsCommand", arguments, None, 60.0)
+    added = ("--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config")
+    with contextlib.closing(ToolServer(class_path())) as server:
+        for tool, *arguments in 2 * (
+            ("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka_broker.address, "list"),
+            (CONFIG_COMMAND, "--zookeeper", f"{zookeeper_server.address}/kafka", *added, "SCRAM-SHA-256=[password=x]"),
+        ):
+            status, _, errors = server.run(tool, arguments, None, 60.0)
             assert status == 0, errors
-            assert server.is_usable()
-    finally:
-        server.close()
+            assert server.is_usable(), tool

@@ -27,6 +27,8 @@ import org.apache.kafka.common.utils.Exit;
  */
 public class ToolServer {
     private static final long CLEANING_MS = 3000;
+    /** Of Yammer, for all meters of the JVM: the first tool that has some, as a client of ZooKeeper has, starts them. */
+    private static final String OF_ALL_TOOLS = "metrics-meter-tick-thread-";
     private static final SwitchedOutput OUTPUT = new SwitchedOutput();
     private static final SwitchedOutput ERRORS = new SwitchedOutput();
     private static final SwitchedInput INPUT = new SwitchedInput();
@@ -181,7 +183,7 @@ public class ToolServer {
         boolean clean() throws Exception {
             long until = System.currentTimeMillis() + CLEANING_MS;
             boolean isClosed = false;
-            while (group.activeCount() > 0) {
+            while (runsOn()) {
                 if (System.currentTimeMillis() > until) {
                     return false;
                 }
@@ -193,6 +195,17 @@ public class ToolServer {
             }
             loader.close();
             return true;
+        }
+
+        private boolean runsOn() {
+            Thread[] threads = new Thread[group.activeCount() + 16];
+            int count = group.enumerate(threads);
+            for (int index = 0; index < count; index++) {
+                if (!threads[index].getName().startsWith(OF_ALL_TOOLS)) {
+                    return true;
+                }
+            }
+            return false;
         }
 
         /** Those that the tool has left open, as kafka-transactions leaves its own: the end of a JVM would end them. */
@@ -207,6 +220,8 @@ public class ToolServer {
                     }
                 } catch (ReflectiveOperationException other) {
                     continue; // no thread of an admin: it has its time to end
+                } catch (RuntimeException closed) {
+                    continue; // nor is one of Java's own, which nobody may look into
                 }
             }
         }
