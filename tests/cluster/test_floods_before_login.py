@@ -106,9 +106,7 @@ class Known:
 
     def _go_on(self) -> None:
         while not self._stop.is_set():
-            self._producer.produce(
-                "t", b"x" * 100_000, on_delivery=lambda error, _: error and self.errors.append(error)
-            )
+            self._producer.produce("t", b"x" * 100_000, on_delivery=self._delivered)
             self.sent += 1
             self._producer.flush(PATIENCE_SECONDS)
             time.sleep(0.02)
