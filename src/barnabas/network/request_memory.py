@@ -7,8 +7,8 @@ those; and answers that clients do not read. Whoever finds no room in the first 
 arrival; small requests, control connections and everything that is no request need none.
 
 Nobody can hold a share for ever: while others wait, whoever has held a part of it for `STALLED_SECONDS` without getting
-on (a client that neither sends the rest of its frame nor reads its answer, a request that waits for something to
-happen) has its connection closed, with a line in the log.
+on (a client that does not send the rest of its frame at `PACE_BYTES`, or does not read its answer; a request that waits
+for something to happen) has its connection closed, with a line in the log.
 
 Invariant: a request asks for the shares in one order (frame, work), and unread answers never wait. So whatever a
 waiting request waits for goes on or stalls, and is then closed.
@@ -48,6 +48,10 @@ VERY_LARGE_BYTES_MAX: Final = 512 * MEGABYTE
 UNREAD_BYTES_MAX: Final = 512 * MEGABYTE
 """Beyond it very large requests wait, and stalled readers are closed; beyond twice as much one is closed at once."""
 STALLED_SECONDS: Final = 10
+PACE_BYTES: Final = 8192
+"""What the sender of a large frame has to send in a second while others wait; who has sent less is as one who was quiet
+for a part of it.
+"""
 _LOOK_MS: Final = 1000.0
 
 
@@ -62,6 +66,7 @@ class Claim:
         "fail",
         "is_held",
         "is_working",
+        "pace",
         "progress",
         "quiet",
         "size",
@@ -82,8 +87,10 @@ class Claim:
         """The broker is at work for it: it does not stall, and holds its part until `work_ended`."""
         self.progress: Callable[[], int | None] | None = None
         """What changes when its client gets on; None while the client cannot."""
-        self.quiet = 0
-        """How many looks have seen no progress."""
+        self.pace = 0
+        """How much progress there has to be in a second; 0: any."""
+        self.quiet = 0.0
+        """How many looks have seen no progress; less of the senders of frames that have sent more than they had to."""
 
     def admit(self) -> None:
         """For the share: the claim has its part now."""
@@ -120,11 +127,13 @@ class Claim:
     def look(self) -> bool:
         """Once in a second while others wait; True if it has stalled."""
         seen = 0 if self.progress is None else self.progress()
-        if self.is_working or seen is None or seen != self._seen:
-            self._seen = seen
+        if self.is_working or seen is None or self._seen is None:
             self.quiet = 0
+        elif not self.pace:
+            self.quiet = 0 if seen != self._seen else self.quiet + 1
         else:
-            self.quiet += 1
+            self.quiet = max(0, self.quiet + 1 - (seen - self._seen) / self.pace)
+        self._seen = seen
         return self.quiet >= STALLED_SECONDS
 
 
@@ -227,6 +236,7 @@ class RequestMemory:
         """
         share = self.logins if is_of_login else self.frames
         claim = Claim(share, size, admitted, fail)
+        claim.pace = PACE_BYTES
         claim.progress = progress
         share.enter(claim)
         return claim

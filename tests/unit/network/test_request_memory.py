@@ -17,6 +17,7 @@ from barnabas.network.request_memory import (
     MEGABYTE,
     NO_FRAME_BYTES,
     ORDINARY_BYTES_MAX,
+    PACE_BYTES,
     STALLED_SECONDS,
     VERY_LARGE_BYTES_MAX,
     Claim,
@@ -119,25 +120,46 @@ def test_what_is_worked_on_is_held_until_the_work_has_ended() -> None:
 
 def test_a_stalled_holder_is_closed_once_others_wait_for_it() -> None:
     async def body(setting: Setting) -> None:
-        received = 0
-        stalled, slow, held_up = (
-            setting.frame(0, 30),
-            setting.frame(1, 30, lambda: received),
-            setting.frame(2, 30, lambda: None),
+        seconds = 0
+        stalled, slow, held_up, _dripping = (
+            setting.frame(0, 25),
+            setting.frame(1, 25, lambda: seconds * PACE_BYTES),
+            setting.frame(2, 25, lambda: None),
+            setting.frame(3, 25, lambda: seconds),  # a byte a second
         )
         await setting.timers.sleep(60_000.0)
         assert setting.closed == []
-        waiting = setting.frame(3, 40)
+        waiting = setting.frame(4, 40)
         for _ in range(STALLED_SECONDS + 3):
-            received += 1
+            seconds += 1
             await setting.timers.sleep(1_000.0)
         assert setting.closed == [
-            "0: it has held 30 bytes of memory for 10 s without progress, and others wait for them"
+            f"{each}: it has held 25 bytes of memory for 10 s without progress, and others wait for them"
+            for each in (0, 3)
         ]
         assert waiting.is_held
         stalled.end()
         assert slow.is_held
         assert held_up.is_held
+
+    virtually(body, 100)
+
+
+def test_who_sends_less_than_the_pace_is_closed_however_it_is_spread() -> None:
+    """Nine seconds of nothing and then something would be for ever; whoever catches up may go on."""
+
+    async def body(setting: Setting) -> None:
+        second = 0
+        in_bursts, too_slow = (
+            setting.frame(0, 50, lambda: second // 8 * 8 * PACE_BYTES),
+            setting.frame(1, 50, lambda: second // 8 * 2 * PACE_BYTES),
+        )
+        waiting = setting.frame(2, 50)
+        for _ in range(40):
+            second += 1
+            await setting.timers.sleep(1_000.0)
+        assert [line[0] for line in setting.closed] == ["1"]
+        assert (in_bursts.is_held, too_slow.is_held, waiting.is_held) == (True, True, True)
 
     virtually(body, 100)
 
