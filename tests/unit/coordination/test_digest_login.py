@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.coordination import digest_login
 from barnabas.coordination.digest_login import _NOBODYS, DigestClient, DigestLoginError, DigestServer, DigestUser
 
 PASSWORDS = {"kafka": 'pa"ss\\word', "änne": "gehëim", "日本": "秘密"}
@@ -51,6 +52,12 @@ def test_who_knows_the_password_is_let_in_and_so_does_the_server_know_it(usernam
 def test_others_are_not(username: str, password: str) -> None:
     with pytest.raises(DigestLoginError, match="the password is wrong, or the user unknown"):
         log_in(username, password)
+
+
+def test_responses_are_compared_in_a_time_that_does_not_tell_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digest_login, "is_same", lambda _one, _other: False)
+    with pytest.raises(DigestLoginError, match="the password is wrong"):
+        log_in("kafka", PASSWORDS["kafka"])
 
 
 def test_a_response_is_what_the_rfc_says() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.kernel.steps import at_once
+from barnabas.sasl import plain
 from barnabas.sasl.errors import SaslAuthenticationError, SaslError
 from barnabas.sasl.plain import PlainClient, PlainServer
 
@@ -54,6 +55,21 @@ def test_who_does_not_is_told_why(token: bytes, answer: str) -> None:
         broker.respond(token)
     assert str(refusal.value) == answer
     assert broker.username is None
+
+
+def test_passwords_are_compared_in_a_time_that_does_not_tell_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of users that there are not, too: whatever else is compared, that decides."""
+    compared: list[bytes] = []
+
+    def nothing_is_the_same(one: bytes, _other: bytes) -> bool:
+        compared.append(one)
+        return False
+
+    monkeypatch.setattr(plain, "is_same", nothing_is_the_same)
+    for name in ("alice", "nobody"):
+        with pytest.raises(SaslAuthenticationError):
+            PlainServer({"alice": "secret"}).respond(f"\0{name}\0secret".encode())
+    assert compared == [b"secret", b"secret"]
 
 
 def test_there_is_one_message_only() -> None:

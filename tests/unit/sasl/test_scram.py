@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.kernel.steps import Steps, at_once
+from barnabas.sasl import scram_server
 from barnabas.sasl.errors import SaslAuthenticationError, SaslError
 from barnabas.sasl.mechanisms import Login
 from barnabas.sasl.scram_client import SCRAM_CLIENT, ScramClient, ScramClientState
@@ -176,6 +177,12 @@ def test_who_does_not_is_not(mechanism: ScramMechanism, name: str, password: str
     assert broker.username is None
     assert broker.state is ScramServerState.FAILED
     assert not client.is_complete
+
+
+def test_proofs_are_compared_in_a_time_that_does_not_tell_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scram_server, "is_same", lambda _one, _other: False)
+    with pytest.raises(SaslError, match="proof is wrong"):
+        log_in(ScramClient(SHA_256, "alice", "secret", entropy), server())
 
 
 def test_a_server_that_lacks_the_credential_cannot_pass_for_one_that_has_it() -> None:
