@@ -75,7 +75,7 @@ class LogCleaner:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """Of each cleaner, by its number, what runs it."""
         self._is_started = False
-        self._children: set[ChildProcess] = set()
+        self._children: dict[PartitionLog, ChildProcess] = {}
         self._under_way: set[PartitionLog] = set()
         """Invariant: a log is in the hands of one cleaner."""
         self._reconfigurations = 0
@@ -106,7 +106,13 @@ class LogCleaner:
         self._start_missing()
 
     def _kill_children(self) -> None:
-        for child in self._children:
+        for child in self._children.values():
+            child.signal(_KILL_SIGNAL)
+
+    def abort_cleaning(self, log: PartitionLog) -> None:
+        """A log is taken away: its child finds files by their names, and those of another log may have the same."""
+        child = self._children.get(log)
+        if child is not None:
             child.signal(_KILL_SIGNAL)
 
     def cancel(self) -> None:
@@ -295,13 +301,13 @@ class LogCleaner:
             argument.append(piece)
             await yield_to_loop()
         child = await self._host.spawn(ENTRY, b"".join(argument))
-        self._children.add(child)
+        self._children[log] = child
         try:
-            if reconfigurations != self._reconfigurations:
+            if reconfigurations != self._reconfigurations or log.is_closed:
                 child.signal(_KILL_SIGNAL)
             status = await child.wait()
         finally:
-            self._children.discard(child)
+            del self._children[log]
         if not self._is_free(log) or log.truncations != truncations or log.directory != directory:
             self._logger.info("Cleaning of %r is given up: the log has changed", log)
             return

@@ -404,6 +404,7 @@ class LogManager:
     def _detach(self, log: PartitionLog, path: str) -> bool:
         """Gives a log that is known no more the name of a deleted one; False where its directory fails."""
         self._watch_leaving(log)
+        self._tasks.cleaner.abort_cleaning(log)
         try:
             log.detach(path)
         except OSError as error:

@@ -340,6 +340,27 @@ def test_so_many_at_a_time_as_there_are_threads_and_each_of_another_log(with_bro
     with_broker(main, config=CONFIG, settings=SETTINGS)
 
 
+def test_the_child_of_a_deleted_log_ends_at_once(with_broker: WithBroker) -> None:
+    """It finds files by their names, and those of a log made anew may have the same ones."""
+
+    async def main(broker: LogBroker) -> None:
+        await fill_many(broker, 2)
+        manager, children = broker.manager, Children()
+        cleaner = LogCleaner(manager, replace(broker.host, spawn=children.spawn), logging.getLogger("cleaner"))
+        manager._tasks.cleaner = cleaner
+        cleaner.start()
+        await children.wait_for(1)
+        (deleted,) = [log for log in manager.logs.values() if log.directory == children.work[0].directory]
+        await manager.delete_log(deleted.partition)
+        assert children.all[0].ended.done()
+        await children.wait_for(2)
+        (left,) = manager.logs.values()
+        assert children.work[1].directory == left.directory
+        assert not cleaner.uncleanable
+
+    with_broker(main, config=CONFIG, settings=replace(SETTINGS, cleaner_backoff_ms=1))
+
+
 def test_a_log_is_overdue_by_the_first_timestamp_of_a_segment(with_broker: WithBroker) -> None:
     """A record waits no longer for those behind it in its segment, also where a start has read nothing of it."""
     day_ms = 24 * 3600 * 1000
