@@ -31,10 +31,11 @@ START_MS = RealClock().time_ms()
 RETAINED_BYTES = 600
 SEEDS = (0, 1, 2, 3)
 """Of the rounds after the first. One round in eight or so does without one of the events; 0 and 1 have all of them."""
-EVENTS = ("truncation", "truncation to before the log", "new beginning", "deletion", "retention", "stop", "crash")
+EVENTS: tuple[str, ...] = (
+    *("truncation", "truncation to before the log", "new beginning", "deletion", "retention", "stop", "crash"),
+    *(() if WRITES == "loop" else ("truncation of what is not written",)),
+)
 """What must have had an effect, each in one example at least, for the test to say anything of it."""
-if WRITES != "loop":
-    EVENTS = (*EVENTS, "truncation of what is not written")
 
 UNWRITTEN = ("append", "fetch", "epoch")
 """What the next event may follow before it is written, where writes leave the loop."""
