@@ -14,7 +14,7 @@ from barnabas.api.update_metadata import UpdateMetadataHandler
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from barnabas.wire.topics import TopicPartition
-from tests.unit.replicas.test_replica_manager import Setting, in_setting
+from tests.unit.replicas.replica_setting import Setting, in_setting
 
 TOPIC = "flights"
 PARTITIONS = 2_500
