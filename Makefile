@@ -53,6 +53,7 @@ DOCS := $(VENV)/.docs-installed
 # All tests and the product, compiled once while mypy has one core only: else each of the processes that share the tests does it.
 COMPILED := $(VENV)/.tests-compiled
 COVERAGE_REPORT := .cache/coverage
+COVERED ?= tests/unit tests/fuzz tests/simulation
 # pytest-cov reads where from, and coverage where to.
 export COVERAGE_FILE := $(COVERAGE_REPORT)/data
 
@@ -153,14 +154,16 @@ test-pythons: $(TEST) ## The unit tests on each of Python 3.11, 3.12 and 3.13 th
 fuzz: $(FUZZ) ## Decoders of messages, records, files and znodes under a fuzzer, each for FUZZ_SECONDS (60)
 	@$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
+# There is a report whatever failed: hours are in it.
 .PHONY: coverage
 coverage: $(COVERAGE) ## Branches that unit tests and simulations run, by room; every line in .cache/coverage/html
 	@mkdir -p $(COVERAGE_REPORT)
-	@BARNABAS_SIMULATION_SEEDS=1 $(BIN)/pytest -p pytest_cov -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas --cov-branch \
-		--cov-report= --timeout 600 tests/unit tests/fuzz tests/simulation
-	@$(BIN)/coverage json --quiet -o $(COVERAGE_REPORT)/coverage.json
-	@$(BIN)/coverage html --quiet -d $(COVERAGE_REPORT)/html
-	@$(BIN)/python -m tools.coverage_rooms $(COVERAGE_REPORT)/coverage.json
+	@status=0; BARNABAS_SIMULATION_SEEDS=1 $(BIN)/pytest -p pytest_cov -n $(TEST_PROCESSES) --dist worksteal --cov=src/barnabas \
+		--cov-branch --cov-report= --timeout 600 $(COVERED) || status=$$?; \
+	$(BIN)/coverage json --quiet -o $(COVERAGE_REPORT)/coverage.json; \
+	$(BIN)/coverage html --quiet -d $(COVERAGE_REPORT)/html; \
+	$(BIN)/python -m tools.coverage_rooms $(COVERAGE_REPORT)/coverage.json; \
+	exit $$status
 
 .PHONY: nightly
 nightly: ## What takes hours or has found least: more seeds, fuzzing, other Pythons, mutants, coverage (.ci/nightly says which)
