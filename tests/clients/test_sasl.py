@@ -319,6 +319,22 @@ def test_a_change_of_a_password_counts_at_once_at_every_broker(cluster: SaslClus
         )
 
 
+def test_who_loses_her_password_is_out_when_her_session_is_over(cluster: SaslCluster) -> None:
+    """As in Kafka: what she may do until then is for ACLs to say."""
+    set_password(cluster, "dora", "doras own")
+    errors: list[KafkaError] = []
+    config = confluent(cluster.sasl_servers, "SCRAM-SHA-512", "doras own", "dora")
+    producer = Producer({**config, "error_cb": errors.append})
+    assert producer.list_topics(timeout=TIMEOUT_SECONDS).brokers
+    set_password(cluster, "dora", None)
+
+    def is_out() -> bool:
+        producer.poll(0.1)
+        return any(each.code() == KafkaError._AUTHENTICATION and INVALID_SCRAM in each.str() for each in errors)
+
+    wait_until(is_out, "she is told that she is out", TIMEOUT_SECONDS, cluster.log_tails)
+
+
 def test_no_broker_has_a_secret_in_its_log(cluster: SaslCluster) -> None:
     for broker in cluster.brokers.values():
         text = broker.log_path.read_text("utf-8", "replace")
