@@ -166,7 +166,8 @@ class Both:
         assert await self.broker.records(moved, start) == await self.broker.records(twin, start)
         for offset in range(start, twin.log_end_offset):
             assert moved.leader_epochs.epoch_for_offset(offset) == twin.leader_epochs.epoch_for_offset(offset)
-        assert moved.latest_epoch == twin.latest_epoch
+        if start < twin.log_end_offset:  # of records that went, the one that was copied meanwhile may know more
+            assert moved.latest_epoch == twin.latest_epoch
         assert producers(moved, start) == producers(twin, start)
         if not self.done["retain"]:
             assert moved.log_start_offset == twin.log_start_offset
