@@ -128,7 +128,10 @@ class InSyncReplicas:
             follower.observe(end_offset)
             if follower.fetch_time > since:
                 self.consider(follower, now)
-            elif now - follower.fetch_time <= self._context.lag_max_seconds:
+            elif now - follower.fetch_time <= self._context.lag_max_seconds or (
+                # However long it is silent: its session goes on without naming what it has.
+                follower.clock is not None and self._context.is_alive(follower.broker_id)
+            ):
                 is_open = True
         return is_open
 
