@@ -396,6 +396,26 @@ class TestIsr:
         assert setting.partition.in_sync.by_id[2].log_end_offset == 0
         assert setting.asked == []
 
+    def test_a_follower_that_was_silent_for_long_is_looked_at_when_its_session_goes_on(self) -> None:
+        """It names nothing then of a partition in which nothing has happened, so nobody else would look at it."""
+        setting = BrokerSetting()
+        setting.lead(isr=(1,))
+        setting.alive.discard(2)
+        clock, since = FetchClock(setting.now), setting.now
+        setting.partition.update_follower(
+            2, fetch_offset=0, log_start_offset=0, leader_end_offset=0, now=setting.now, clock=clock
+        )
+        setting.alive.add(2)
+        setting.now += 3_600
+        assert setting.partition.in_sync.reconsider(since)
+        clock.time = setting.now
+        setting.partition.in_sync.reconsider(since)
+        assert tuple(setting.asked[0].change.isr) == (1, 2)
+        setting.alive.discard(2)  # in its next life it names all that it fetches
+        setting.answer(ErrorCode.INELIGIBLE_REPLICA)
+        setting.now += 3_600
+        assert not setting.partition.in_sync.reconsider(setting.now - 1)
+
     def test_a_follower_that_fetches_no_more_is_not_looked_at_for_ever(self) -> None:
         setting = BrokerSetting()
         setting.lead(isr=(1,))
