@@ -3,15 +3,19 @@ broker was not known to be alive.
 
 Apache Kafka looks at every partition of every fetch. Here a fetch costs what it names, and a follower that has
 everything names nothing any more; so the partitions in question are noted, and looked at as often as an idle follower
-fetches (`replica.fetch.wait.max.ms`), as long as its fetches go on.
+fetches (`replica.fetch.wait.max.ms`), as long as its fetches go on or its session does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from barnabas.kernel.timers import Timer, Timers
+
+_LOOKED_AT_PER_TURN: Final = 200
+"""Each may ask for another ISR, with a line in the log."""
 
 
 class Reconsidered(Protocol):
@@ -30,9 +34,12 @@ class IsrExpansionRetries:
         self._interval_ms = interval_ms
         self._noted: dict[Reconsidered, float] = {}
         self._timer: Timer | None = None
+        self._due: dict[Reconsidered, float] = {}
+        """Whose time has come, as long as they wait for a turn of the loop."""
+        self._next_turn: Timer | None = None
 
     def __len__(self) -> int:
-        return len(self._noted)
+        return len(self._noted.keys() | self._due.keys())
 
     def add(self, in_sync: Reconsidered, since: float) -> None:
         """Has followers outside of the ISR that fetch after `since`, the loop's time, looked at again."""
@@ -42,14 +49,25 @@ class IsrExpansionRetries:
 
     def close(self) -> None:
         """Looks at nothing any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._next_turn):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._next_turn = None
         self._noted.clear()
+        self._due.clear()
 
     def _run(self) -> None:
         self._timer = None
-        noted, self._noted = self._noted, {}
-        for in_sync, since in noted.items():
+        self._due |= self._noted
+        self._noted = {}
+        if self._next_turn is None:
+            self._look()
+
+    def _look(self) -> None:
+        self._next_turn = None
+        for in_sync in list(islice(self._due, _LOOKED_AT_PER_TURN)):
+            since = self._due.pop(in_sync)
             if in_sync.reconsider(since) and in_sync not in self._noted:
                 self.add(in_sync, since)
+        if self._due:
+            self._next_turn = self._timers.call_after(0, self._look)

@@ -161,10 +161,10 @@ class NetworkServer:
         if self._closing:
             connection.abort()
             return False
-        reason = self._reason_of_files(connection)
-        if reason:
+        no_file_left = self._reason_of_files(connection)
+        if no_file_left:
             self.connections_refused += 1
-            connection.fail(reason)
+            connection.fail(no_file_left)
             return False
         return (connection.listener.is_control_plane or self._admission.take(connection)) and self._let_in(connection)
 

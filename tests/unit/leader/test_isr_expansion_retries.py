@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from barnabas.kernel.timers import Timers
 from barnabas.leader.isr_expansion_retries import IsrExpansionRetries
 from tests.unit.kernel.virtual_loop import run_virtually
@@ -56,6 +58,47 @@ def test_what_is_noted_during_a_look_is_not_replaced_by_the_former_time() -> Non
         retries.add(replicas, 7.0)
         await asyncio.sleep(10)
         assert [since for _, since in replicas.seen] == [7.0, 9.0]
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("closes_after", [None, 1])
+def test_very_many_are_looked_at_in_several_turns(closes_after: int | None) -> None:
+    """As of a broker that comes back after a pause, and follows ten thousand partitions."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        retries = IsrExpansionRetries(Timers(loop), INTERVAL_MS)
+        turns: list[list[PlayedReplicas]] = []
+        seen = 0
+
+        class OneOfMany(PlayedReplicas):
+            def reconsider(self, since: float) -> bool:
+                if not turns or not in_this_turn:
+                    turns.append([])
+                    in_this_turn.append(True)
+                    loop.call_soon(in_this_turn.clear)
+                turns[-1].append(self)
+                return super().reconsider(since)
+
+        in_this_turn: list[bool] = []
+        every = [OneOfMany(retries, 2) for _ in range(1_000)]
+        for number, each in enumerate(every):
+            retries.add(each, float(number))
+        assert len(retries) == len(every)
+        if closes_after is not None:
+            while len(turns) < closes_after:
+                await asyncio.sleep(0.001)
+            seen = sum(map(len, turns))
+            retries.close()
+            assert 0 < seen < len(every)
+        await asyncio.sleep(10)
+        assert not len(retries)
+        assert max(map(len, turns)) <= 200
+        if closes_after is None:
+            assert [[since for _, since in each.seen] for each in every] == [[float(n)] * 2 for n in range(len(every))]
+        else:
+            assert sum(map(len, turns)) == seen
 
     run_virtually(main())
 
