@@ -197,7 +197,10 @@ class FetchFastPath:
                 connection.fail(_FAILED)
                 raise
         request = self._form.read(buffer, start, end)
-        if request is None or len(request.named) > FEW_PARTITIONS:
+        if request is None:
+            return False
+        session = self._shared.sessions.sessions.get(request.session_id)
+        if len(request.named) + (0 if session is None else session.candidate_count) > FEW_PARTITIONS:
             return False
         scope = self._scope_of(request)
         if scope is None:

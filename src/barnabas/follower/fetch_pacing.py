@@ -51,8 +51,15 @@ class FetchWait:
         self._asked_ms = wait_ms
         return wait_ms
 
+    def at_once(self) -> int:
+        """The wait of the request that was begun, where another is to follow it whatever it is answered."""
+        self._asked_ms = 0.0
+        return 0
+
     def end_empty(self, now: float) -> None:
         """The answer to the last request names no partition."""
+        if not self._asked_ms:
+            return
         if (now - self._sent) * 1000 < self._asked_ms - _EARLY_MS:
             self.shorten()  # the leader does not keep the request: it has become another's leader, or begins to know us
         else:

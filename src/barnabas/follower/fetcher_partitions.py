@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from barnabas.follower.follower_session import Position, Wanted
@@ -256,12 +257,23 @@ class FetcherPartitions:
             if self.holds(fetched):
                 self._changed[fetched.topic_partition] = None
 
-    def changed(self) -> Iterator[Wanted]:
-        """The partitions that were marked since the last call."""
-        marked, self._changed = self._changed, {}
-        for topic_partition in marked:
+    def changed(self, at_most: int = sys.maxsize) -> Iterator[Wanted]:
+        """The partitions that are marked, until so many are found that are to be fetched, or are here no more; the
+        others stay marked. To be exhausted before anything else is done here."""
+        waiting = iter(self._changed)
+        for topic_partition in waiting:
             fetched = self._partitions.get(topic_partition)
-            yield topic_partition, None if fetched is None else self._position(fetched)
+            position = None if fetched is None else self._position(fetched)
+            yield topic_partition, position
+            at_most -= position is not None or fetched is None
+            if not at_most:
+                break
+        self._changed = dict.fromkeys(waiting)
+
+    @property
+    def has_marked(self) -> bool:
+        """Some are marked."""
+        return bool(self._changed)
 
     def only_changed(self, topic_partition: TopicPartition) -> FetchedPartition | None:
         """The partition, if it is here and no other one is marked; the mark stays."""
@@ -272,10 +284,10 @@ class FetcherPartitions:
         """What is marked was looked at otherwise than by `changed`."""
         self._changed = {}
 
-    def everything(self) -> Iterable[Wanted]:
-        """All partitions; nothing is marked afterwards."""
-        self._changed = {}
-        return [(topic_partition, self._position(fetched)) for topic_partition, fetched in self._partitions.items()]
+    def everything(self, at_most: int = sys.maxsize) -> Iterator[Wanted]:
+        """As `changed`, where all are marked."""
+        self._changed = dict.fromkeys(self._partitions)
+        return self.changed(at_most)
 
     def take_withheld(self) -> list[FetchedPartition]:
         """Those that were left out since the last call because their logs have something that is not written."""

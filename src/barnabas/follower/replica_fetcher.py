@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from barnabas.quotas.replication_quota import ReplicationQuota
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
+NAMED_MAX: Final = 1024
+"""Partitions that a request names: very many of them hold the loop here, and at the leader."""
 _LOG_START_CHECK_SECONDS: Final = 5.0
 _WRITE_PATIENCE_MS: Final = 100
 """So long the next request waits for what is written off the loop."""
@@ -78,6 +81,12 @@ class ReplicaFetcher:
         self._log_starts_checked = context.loop.time()
         self._named_before: TopicPartition | None = None
         """The one partition that the last request named."""
+        self._names_in_parts = True
+        """A request names `NAMED_MAX` partitions at most, and the next ones the others."""
+        self._partitions_left = False
+        """The last request has not named all that it had to."""
+        self._is_filling = False
+        """Nor has any since the one that was to open the session."""
         self._repeated: RepeatedFetchRequest | None = None
         """The request that the next one is expected to be like."""
         self._chain: asyncio.Future[None] | None = None
@@ -251,12 +260,17 @@ class ReplicaFetcher:
     def _send_composed(self, max_wait_ms: int, broker_epoch: int) -> None:
         """Sends a request of what has changed, or ends the chain where there is none."""
         context, partitions, session = self._context, self._partitions, self._session
-        composition = session.compose(partitions.changed(), partitions.everything)
+        at_most = NAMED_MAX if self._names_in_parts else sys.maxsize
+        composition = session.compose(partitions.changed(at_most), lambda: partitions.everything(at_most))
         for fetched in partitions.take_withheld():
             self._ask_again_soon(fetched)
         if composition is None:
             self._interrupt(None)
             return
+        self._partitions_left = partitions.has_marked
+        self._is_filling = self._partitions_left if session.is_full else self._is_filling
+        if self._partitions_left:
+            max_wait_ms = self._wait.at_once()
         request, version = fetch_request(
             composition,
             session,
@@ -341,7 +355,12 @@ class ReplicaFetcher:
         appended: list[tuple[FetchedPartition, PartitionLog]] = []
         error = ErrorCode.for_code(response.error_code)
         was_full = self._session.is_full
-        if not self._session.answered(response.session_id, error):
+        is_answered = self._session.answered(response.session_id, error)
+        if self._session.is_full and self._is_filling:
+            # The leader keeps no session, or none with all of them: what a request does not name would not be fetched.
+            self._names_in_parts = False
+        self._is_filling = self._is_filling and self._partitions_left
+        if not is_answered:
             if was_full or error not in _SESSION_ERRORS:
                 raise KafkaError(error, f"{self._leader_name} refuses to be fetched from")
             self._context.logger.info("[%s] %s ended the fetch session: %s", self.name, self._leader_name, error.name)

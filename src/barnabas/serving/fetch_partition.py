@@ -137,9 +137,9 @@ class FetchPartition:
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.log_start_offset = asked.log_start_offset
 
-    def note_sent(self, read: PartitionRead) -> bool:
-        """Takes note of what a response says; False if it is nothing new, and can be left out of it."""
-        is_new = (
+    def is_news(self, read: PartitionRead) -> bool:
+        """Whether it says anything that was not sent."""
+        return (
             read.size_bytes > 0
             or read.code != ErrorCode.NONE
             or read.diverging is not None
@@ -147,6 +147,10 @@ class FetchPartition:
             or self.sent_high_watermark != read.high_watermark
             or self.sent_log_start_offset != read.log_start_offset
         )
+
+    def note_sent(self, read: PartitionRead) -> bool:
+        """Takes note of what a response says; False if it is nothing new, and can be left out of it."""
+        is_new = self.is_news(read)
         # After an error the next answer is news whatever it is.
         self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else NO_OFFSET
         self.sent_log_start_offset = read.log_start_offset

@@ -10,7 +10,7 @@ from barnabas.kernel.steps import Steps
 from barnabas.leader.remote_replica import FetchClock
 from barnabas.log.partition.read_plans import ReadIsolation, visible_end
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
-from barnabas.serving.fetch_sessions import FetchScope
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS, FetchScope
 from barnabas.serving.ports import MetadataSource, Replicas
 from barnabas.serving.remote_fetch import RemoteFetch
 from barnabas.serving.replica_selection import replica_in_rack
@@ -177,22 +177,25 @@ class FetchReader:
 
     def read(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Reads:
         """Looks at the partitions of the scope in their order, until `max_bytes` are found; the first one that has
-        anything gives at least one batch.
+        anything gives at least one batch. Where there may be news of very many, which came while a fetch was parked,
+        the others wait for the next request.
 
         `updates_followers` takes the offsets that a follower fetches from for what it has: true when its request
         comes, not when a parked one is looked at again.
         """
         reads: Reads = []
         limit = self._limit(parameters, scope, updates_followers=updates_followers)
-        self._read(parameters, scope, scope.items(), limit, reads, updates_followers=updates_followers)
+        self._read(parameters, scope, scope.few_items(), limit, reads, updates_followers=updates_followers)
         self._share(parameters, scope, limit, reads)
         return reads
 
     def read_in_steps(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Steps[Reads]:
         """As `read`, for very many partitions: each is looked at as it is in its step. Its item says whether it has
-        changed since, if it is watched.
+        changed since, if it is watched. Of a session, so many have news that a response is not too large to be made,
+        or taken over, in one turn: the others wait for the next request.
         """
         reads: Reads = []
+        news = size_bytes = 0
         items, limit = scope.items(), self._limit(parameters, scope, updates_followers=updates_followers)
         for start in range(0, len(items), READ_PER_STEP):
             some = items[start : start + READ_PER_STEP]
@@ -201,7 +204,16 @@ class FetchReader:
             self._read(parameters, scope, some, limit, reads, updates_followers=updates_followers)
             for item, read in reads[start:]:
                 item.was_unknown = read.is_unknown
+                news += item.is_news(read)
+                size_bytes += read.size_bytes
             yield
+            # What a follower has of all others is taken note of before it waits.
+            if (
+                scope.session is not None
+                and news >= FEW_PARTITIONS
+                and (size_bytes >= parameters.min_bytes or not updates_followers)
+            ):
+                break
         self._share(parameters, scope, limit, reads)
         return reads
 

@@ -8,6 +8,7 @@ fitted. A follower of 2,000 quiet partitions costs its leader nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from barnabas.leader.remote_replica import FetchClock
@@ -92,6 +93,11 @@ class FetchSession:
     def candidates(self) -> list[FetchPartition]:
         """The partitions of which there may be something to say; who has got the most lately comes last."""
         return list(self._candidates)
+
+    def first_candidates(self, count: int) -> list[FetchPartition]:
+        """As many of them."""
+        candidates = self._candidates
+        return list(candidates) if len(candidates) <= count else list(islice(candidates, count))
 
     @property
     def candidate_count(self) -> int:

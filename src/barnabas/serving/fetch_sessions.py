@@ -104,6 +104,10 @@ class FetchScope:
         """What is to be looked at now, in this order."""
         return self.session.candidates if self.session is not None else self._request.asked
 
+    def few_items(self) -> Sequence[FetchPartition]:
+        """The first of them, as many as are looked at in one turn; what is asked for without session is no more."""
+        return self.session.first_candidates(FEW_PARTITIONS) if self.session is not None else self._request.asked
+
     def has_others(self, count: int) -> bool:
         """There are more partitions than so many."""
         return (len(self.session) if self.session is not None else len(self._request.asked)) > count

@@ -24,8 +24,8 @@ def test_a_request_that_names_all_is_not_made_for_a_leader_that_is_gone(monkeypa
         everything = partitions.everything
         looked_at: list[Any] = []
 
-        def noted() -> Any:
-            looked_at.append(everything())
+        def noted(at_most: int) -> Any:
+            looked_at.append(everything(at_most))
             return looked_at[-1]
 
         monkeypatch.setattr(partitions, "everything", noted)

@@ -1,0 +1,143 @@
+"""Very many partitions of one leader: a request names some, and the next ones the others."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from barnabas.follower import replica_fetcher
+from barnabas.follower.fetch_protocol import FETCH_WITHOUT_TOPIC_IDS
+from barnabas.follower.fetcher_partitions import FetchedPartition, FetcherPartitions, FetchPhase
+from barnabas.kernel.ids import ZERO_UUID, Uuid
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import FetchResponse
+from barnabas.wire.topics import TopicPartition
+from tests.unit.follower.fetcher_setting import SESSION, Sent, Setting, empty_response, in_setting
+from tests.unit.leader.memory_log import TOPIC_ID, MemoryLog
+
+COUNT = 5
+ALL = list(range(COUNT))
+
+
+@pytest.fixture(autouse=True)
+def two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_fetcher, "NAMED_MAX", 2)
+
+
+def partition(number: int, topic_id: Uuid = TOPIC_ID) -> FetchedPartition:
+    name = TopicPartition("flights" if topic_id == TOPIC_ID else "old", number)
+    hosted: Any = SimpleNamespace(topic_partition=name, log=MemoryLog(name))
+    return FetchedPartition(hosted, topic_id, 5, 0, -1, FetchPhase.FETCHING)
+
+
+async def named(setting: Setting, epoch: int, numbers: list[int], *, waits: bool) -> Sent:
+    """The next request, which names these."""
+    sent, asked = await setting.fetch_request()
+    assert [each.partition for each in asked] == numbers
+    assert sent.message.session_epoch == epoch
+    assert (sent.message.max_wait_ms > 0) is waits
+    return sent
+
+
+def test_each_is_named_once_and_only_the_last_request_waits() -> None:
+    async def test(setting: Setting) -> None:
+        setting.fetcher.add(map(partition, ALL))
+        for epoch, numbers in enumerate(([0, 1], [2, 3])):
+            (await named(setting, epoch, numbers, waits=False)).on_response(empty_response())
+        wait_ms = 0
+        for epoch in (2, 3):
+            sent = await named(setting, epoch, [4] if epoch == 2 else [], waits=True)
+            assert sent.message.max_wait_ms >= wait_ms
+            wait_ms = sent.message.max_wait_ms
+            sent.on_response(empty_response())
+        assert len(setting.fetcher._session.positions) == COUNT
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("answered", [0, 1, 2])
+def test_a_leader_that_does_not_keep_all_of_them_in_a_session_is_told_all_in_each_request(answered: int) -> None:
+    """Else what is not in the first request would never be fetched."""
+
+    async def test(setting: Setting) -> None:
+        setting.fetcher.add(map(partition, ALL))
+        parts = ([0, 1], [2, 3], [4])
+        for epoch in range(answered):
+            (await named(setting, epoch, parts[epoch], waits=False)).on_response(empty_response())
+        sent = await named(setting, answered, parts[answered], waits=answered == 2)
+        error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND if answered else ErrorCode.NONE
+        sent.on_response(FetchResponse(error_code=error, session_id=0))
+        for _ in range(2):
+            (await named(setting, 0, ALL, waits=True)).on_response(FetchResponse(session_id=0))
+
+    in_setting(test)
+
+
+def test_a_session_that_had_all_and_is_lost_is_filled_in_parts_again() -> None:
+    async def test(setting: Setting) -> None:
+        setting.fetcher.add(map(partition, ALL))
+        for error in (ErrorCode.NONE, ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
+            for epoch, numbers in enumerate(([0, 1], [2, 3])):
+                (await named(setting, epoch, numbers, waits=False)).on_response(empty_response())
+            (await named(setting, 2, [4], waits=True)).on_response(empty_response())
+            (await named(setting, 3, [], waits=True)).on_response(empty_response(error))
+            if error is ErrorCode.NONE:
+                (await named(setting, 4, [], waits=True)).on_response(
+                    empty_response(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+                )
+
+    in_setting(test)
+
+
+def test_a_topic_without_an_id_that_comes_last_does_not_end_the_session_again_and_again() -> None:
+    """Its request is of an older version, which no session of ids takes."""
+
+    async def test(setting: Setting) -> None:
+        setting.fetcher.add([*map(partition, range(4)), partition(4, ZERO_UUID)])
+        for epoch, numbers in enumerate(([0, 1], [2, 3])):
+            (await named(setting, epoch, numbers, waits=False)).on_response(empty_response())
+        sent = await named(setting, 2, [4], waits=True)
+        assert sent.version == FETCH_WITHOUT_TOPIC_IDS
+        sent.on_response(empty_response(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR))
+        sent = await named(setting, 0, ALL, waits=True)
+        assert (sent.version, sent.message.session_id) == (FETCH_WITHOUT_TOPIC_IDS, SESSION)
+
+    in_setting(test)
+
+
+def test_what_is_not_fetched_any_more_is_forgotten_in_parts() -> None:
+    async def test(setting: Setting) -> None:
+        setting.fetcher.add(map(partition, [*ALL, COUNT]))
+        for epoch in range(3):
+            (await named(setting, epoch, [2 * epoch, 2 * epoch + 1], waits=epoch == 2)).on_response(empty_response())
+        sent = await named(setting, 3, [], waits=True)
+        setting.fetcher.remove(TopicPartition("flights", number) for number in ALL)
+        for count, epoch in ((2, 4), (2, 5), (1, 6)):
+            sent.on_response(empty_response())
+            sent = await named(setting, epoch, [], waits=count == 1)
+            assert sum(len(topic.partitions) for topic in sent.message.forgotten_topics_data) == count
+
+    in_setting(test)
+
+
+def test_what_may_not_be_fetched_now_takes_no_place_of_another() -> None:
+    partitions = FetcherPartitions()
+    every = [partition(number) for number in range(6)]
+    for each in every:
+        partitions.add(each)
+    for each in every[:3]:
+        partitions.delay(each, 10.0)
+
+    def given(found: Any) -> list[int]:
+        return [name.partition for name, position in cast("Any", found) if position is not None]
+
+    assert given(partitions.everything(2)) == [3, 4]
+    assert partitions.has_marked
+    assert given(partitions.changed(2)) == [5]
+    assert not partitions.has_marked
+    partitions.end_delays(10.0)
+    assert given(partitions.changed(2)) == [0, 1]
+    partitions.advanced(every[5], 1, 0)
+    assert given(partitions.changed(2)) == [2, 5]
