@@ -22,6 +22,7 @@ from tests.simulation.compaction_mutants import COMPACTION_MUTANTS
 from tests.simulation.connection_mutants import CONNECTION_MUTANTS
 from tests.simulation.credential_mutants import CREDENTIAL_MUTANTS
 from tests.simulation.defect_mutants import DEFECT_MUTANTS
+from tests.simulation.fetch_part_mutants import FETCH_PART_MUTANTS
 from tests.simulation.hanging_mutants import HANGING_MUTANTS
 from tests.simulation.kept_runs import KeptRuns, Shown
 from tests.simulation.log_move_mutants import LOG_MOVE_MUTANTS
@@ -47,7 +48,7 @@ SECONDS = 60.0
 ALL_MUTANTS = (
     *(*MUTANTS, *DEFECT_MUTANTS, *HANGING_MUTANTS, *LOG_MOVE_MUTANTS, *THROTTLE_MUTANTS, *CONNECTION_MUTANTS),
     *(*TRANSACTION_MUTANTS, *COMPACTION_MUTANTS, *TIERED_MUTANTS, *TOKEN_MUTANTS, *OUTBOX_MUTANTS, *NEXT_GROUP_MUTANTS),
-    *(*SECURED_MUTANTS, *CREDENTIAL_MUTANTS, *QUEUE_MUTANTS),
+    *(*SECURED_MUTANTS, *CREDENTIAL_MUTANTS, *QUEUE_MUTANTS, *FETCH_PART_MUTANTS),
 )
 
 
@@ -93,6 +94,14 @@ def test_what_a_controller_has_said_does_no_harm_when_it_comes_again_late(seed: 
 def test_a_cluster_keeps_its_promises_with_writes_off_the_loop(plan: Plan) -> None:
     """As in seeds 7 to 12 of each plan."""
     report = simulate(4, dataclasses.replace(plan, writes=("offload",)))
+    assert report.findings == ()
+    assert report.acknowledged > 100
+
+
+@pytest.mark.parametrize("plan", [KEEPING, LATE], ids=lambda plan: plan.name)
+def test_a_cluster_keeps_its_promises_with_one_partition_of_a_fetch_in_a_turn(plan: Plan) -> None:
+    """As in seeds 13 to 18 of each plan."""
+    report = simulate(2, dataclasses.replace(plan, few_partitions=(1,)))
     assert report.findings == ()
     assert report.acknowledged > 100
 

@@ -231,7 +231,8 @@ class FetchReader:
         if session is None or not parameters.is_from_follower:
             return
         catch_up = session.catch_up
-        catch_up.is_in_sync = left.is_in_sync
+        # Of those that are left for the next request nobody has said that it is behind.
+        catch_up.is_in_sync = left.is_in_sync or session.candidate_count > len(reads)
         if left.behind and left.has_records_in_sync and catch_up.may_wait():
             for position in left.behind:
                 item, read = reads[position]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from barnabas.serving.fetch_sessions import FEW_PARTITIONS
 from barnabas.testing.cluster_load import Load
 from barnabas.testing.faults import FaultKind
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 BROKER_PORT: Final = 9092
 COORDINATOR_PORT: Final = 2181
 DIRECTORIES: Final = ("/data/one", "/data/two")
+_SEEDS_ALIKE: Final = 6
 USUAL_PROPERTIES: Final = f"""
 listeners=PLAINTEXT://:{BROKER_PORT}
 zookeeper.connect=coordinator:{COORDINATOR_PORT}
@@ -67,11 +69,20 @@ class Plan:
     writes: Sequence[str] = ("loop", "offload")
     """Values of barnabas.log.dir.writes (0025), of which six seeds take one, and the next six another: so much as six
     meet together is looked at."""
+    few_partitions: Sequence[int] = (FEW_PARTITIONS, FEW_PARTITIONS, 1)
+    """How many partitions of a Fetch brokers do in a turn, at most (0016): as `writes` go by seeds, so do these."""
     clock_step_seconds: Range = (-10.0, 10.0)
+
+    def few_partitions_of(self, seed: int) -> int:
+        """How many partitions of a Fetch a run's brokers do in a turn."""
+        return self.few_partitions[(seed - 1) // _SEEDS_ALIKE % len(self.few_partitions)]
 
     def properties_of(self, seed: int) -> str:
         """What a run's brokers have in their configs, as in a file of properties."""
-        more = {"barnabas.log.dir.writes": self.writes[(seed - 1) // 6 % len(self.writes)], **self.properties}
+        more = {
+            "barnabas.log.dir.writes": self.writes[(seed - 1) // _SEEDS_ALIKE % len(self.writes)],
+            **self.properties,
+        }
         if self.protocols:
             more["inter.broker.protocol.version"] = self.protocols[seed % len(self.protocols)]
         return USUAL_PROPERTIES + "".join(f"{name}={value}\n" for name, value in more.items())

@@ -44,6 +44,7 @@ from barnabas.testing.cluster_throttles import Throttles
 from barnabas.testing.compacted_topic import CompactedTopic
 from barnabas.testing.credential_faults import CredentialFaults
 from barnabas.testing.faults import FaultKind, FaultSchedule, Nemesis, Striker
+from barnabas.testing.fetches_in_parts import fetches_in_parts
 from barnabas.testing.flushed_topics import FlushedTopics
 from barnabas.testing.late_requests import LATE_SECONDS, late_copies
 from barnabas.testing.marker_watch import MarkerWatch
@@ -177,6 +178,7 @@ class ClusterSimulation:
         """Runs to the end, and judges. Raises SimulationFailedError where production code fails."""
         with ExitStack() as stack:
             stack.enter_context(self.observer.probes())
+            stack.enter_context(fetches_in_parts(self.plan.few_partitions_of(self.simulation.seed)))
             if self.plan.load.flush_messages:
                 stack.enter_context(self._flushed.probes())
             if self.plan.load.has_renewed_topic:
