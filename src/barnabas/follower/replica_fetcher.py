@@ -79,6 +79,7 @@ class ReplicaFetcher:
             context, self._partitions, self._connection, delay=self._ask_again_soon, fail=self._fail_partition
         )
         self._log_starts_checked = context.loop.time()
+        self._log_starts_unchecked: list[FetchedPartition] = []
         self._named_before: TopicPartition | None = None
         """The one partition that the last request named."""
         self._names_in_parts = True
@@ -204,8 +205,10 @@ class ReplicaFetcher:
         if self._is_closed or partitions.has_unsettled:
             self._interrupt(None)
             return
-        if now - self._log_starts_checked >= _LOG_START_CHECK_SECONDS:
+        if now - self._log_starts_checked >= _LOG_START_CHECK_SECONDS and not self._log_starts_unchecked:
             self._log_starts_checked = now
+            self._log_starts_unchecked = list(partitions)
+        if self._log_starts_unchecked:
             self._mark_moved_log_starts()
         max_wait_ms, broker_epoch = self._wait.begin(now, partitions.next_delay_end), context.broker_epoch()
         try:
@@ -547,8 +550,11 @@ class ReplicaFetcher:
             self._on_failed(fetched.topic_partition)
 
     def _mark_moved_log_starts(self) -> None:
-        positions = self._session.positions
-        for fetched in self._partitions:
+        """Looks at as many as a request may name; at the others when the next ones are sent."""
+        positions, unchecked = self._session.positions, self._log_starts_unchecked
+        some = unchecked[-NAMED_MAX:]
+        del unchecked[-NAMED_MAX:]
+        for fetched in some:
             position, log = positions.get(fetched.topic_partition), fetched.partition.log
             if position is not None and log is not None and position.log_start_offset != log.log_start_offset:
                 self._partitions.mark(fetched)

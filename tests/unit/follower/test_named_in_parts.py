@@ -122,6 +122,32 @@ def test_what_is_not_fetched_any_more_is_forgotten_in_parts() -> None:
     in_setting(test)
 
 
+def test_the_starts_of_logs_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody tells the fetcher when retention or DeleteRecords moves them; the leader is to know."""
+    monkeypatch.setattr(replica_fetcher, "_LOG_START_CHECK_SECONDS", 0.0)
+
+    async def test(setting: Setting) -> None:
+        every = [partition(number) for number in ALL]
+        setting.fetcher.add(every)
+        while len(setting.fetcher._session.positions) < COUNT:
+            sent, _ = await setting.fetch_request()
+            sent.on_response(empty_response())
+        sent, _ = await setting.fetch_request()
+        setting.fetcher.remove([every[0].topic_partition])
+        for each in every:
+            cast("Any", each.partition.log).log_start_offset = 3
+        named: list[int] = []
+        for _ in range(2 * COUNT):
+            sent.on_response(empty_response())
+            sent, asked = await setting.fetch_request()
+            assert len(asked) <= 2
+            assert {each.log_start_offset for each in asked} <= {3}
+            named += [each.partition for each in asked]
+        assert sorted(named) == ALL[1:]
+
+    in_setting(test)
+
+
 def test_what_may_not_be_fetched_now_takes_no_place_of_another() -> None:
     partitions = FetcherPartitions()
     every = [partition(number) for number in range(6)]
