@@ -223,8 +223,10 @@ class Dispatcher:
         return self._steps.run(steps, is_urgent=context.is_control)
 
     def _count(self, context: RequestContext) -> None:
-        """Counts a request that is answered now."""
-        responder = context.responder
+        """Counts a request that is answered now; and its time, where nobody is there any more who could be told."""
+        responder, time = context.responder, context.time
+        if time is not None and not context.connection.is_open:
+            time.count()
         for figures in self.metrics_of(context):
             if responder is None:
                 figures.answered_at_once += 1

@@ -257,11 +257,18 @@ class ProduceHandler:
     def response(
         self, context: RequestContext, request: ProduceRequest, outcomes: Outcomes, size_bytes: int
     ) -> Steps[ProduceResponse | None]:
-        """For a request on its way: the response when all is done; None for acks 0. Its records had so many bytes."""
+        """For a request on its way: the response when all is done; None for acks 0. Its records had so many bytes.
+        These are counted at once, since nobody takes the steps where the connection is over.
+        """
         quota = self._access.quota(context.principal, context.client_id)
         throttle_time_ms = 0 if quota is None else quota.throttle_ms(size_bytes)
         if throttle_time_ms:
             context.connection.throttle(throttle_time_ms)
+        return self._response(context, request, outcomes, throttle_time_ms)
+
+    def _response(
+        self, context: RequestContext, request: ProduceRequest, outcomes: Outcomes, throttle_time_ms: int
+    ) -> Steps[ProduceResponse | None]:
         if request.acks == 0:
             if context.time is not None:
                 charge(context.connection, context.time, None)

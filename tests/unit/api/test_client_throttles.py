@@ -14,6 +14,7 @@ from barnabas.kernel.host import Host
 from barnabas.quotas.client_quotas import DEFAULT, QuotaEntity
 from barnabas.testing.simulation import Simulation
 from barnabas.wire.messages import FetchResponse, ProduceResponse
+from barnabas.wire.record_conversion import down_convert
 from tests.unit.api.calling import Caller
 from tests.unit.api.data_broker import DataBroker, batch, data_broker, produce_request
 from tests.unit.api.fetching import Session, asked, fetch_request, only, values
@@ -89,6 +90,27 @@ def test_a_producer_gets_the_rate_of_its_quota(size: int, acks: int) -> None:
             response = await answer(free, produce_request("flights", batch(bytes(size))), 9)
             assert response.throttle_time_ms == 0
         assert asyncio.get_running_loop().time() - began < 1.0, "who has no quota does not wait"
+
+    scenario(body)
+
+
+@pytest.mark.parametrize("version", [9, 2])
+def test_what_waits_for_replicas_counts_though_its_client_is_gone(version: int) -> None:
+    """Else whoever hangs up has no quota. Version 2 is decoded by the codec, which has no fast path for it."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights", isr=(1, 2), replicas=(1, 2))
+        broker.throttles.produce.set(QuotaEntity(None, "limited"), 100.0)
+        caller = broker.connect("limited")
+        records = batch(bytes(5_000))
+        if version < 3:
+            records = bytes(down_convert(records, 1).data)
+        caller.send(produce_request("flights", records, acks=-1, timeout_ms=500), version)
+        await asyncio.sleep(0.1)
+        caller.transport.abort()
+        await asyncio.sleep(1)
+        response = await answer(broker.connect("limited"), produce_request("flights", batch(b"x")), 9)
+        assert response.throttle_time_ms > 10_000
 
     scenario(body)
 

@@ -160,6 +160,23 @@ class SteppingHandler(SlowHandler):
         return DeleteGroupsResponse(results=[])
 
 
+def test_the_time_of_a_request_counts_though_its_client_is_gone() -> None:
+    """Else whoever hangs up has no quota."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.calls.registry.add(SlowHandler())
+        limited(broker)
+        caller = broker.connect("limited")
+        caller.send(DeleteGroupsRequest(groups_names=[]), 2)
+        await asyncio.sleep(2)
+        caller.transport.abort()
+        await asyncio.sleep(4)
+        (account,) = broker.throttles.request
+        assert account.rate * 10.5 >= 6 * LOOK_SECONDS * 100
+
+    scenario(body)
+
+
 def test_the_steps_of_a_coroutine_count() -> None:
     async def body(broker: DataBroker) -> None:
         broker.calls.registry.add(SteppingHandler())
