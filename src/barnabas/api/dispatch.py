@@ -154,6 +154,8 @@ class Dispatcher:
                 return None
             if connection.collected:
                 fast_path.finish()
+                if not connection.is_open:  # one of them has ended it, and nothing behind it is handled
+                    return None
         key_and_version, correlation_id, length = _HEADER.unpack_from(buffer, start)
         route = self._routes.get(key_and_version)
         if route is None:

@@ -116,6 +116,33 @@ def test_answers_of_each_connection_are_in_order_and_true(run: Run, tmp_path: Pa
     scenario(run, tmp_path, body)
 
 
+@pytest.mark.parametrize("version", [9, 11])
+def test_what_is_behind_a_request_that_ends_the_connection_is_not_handled(
+    run: Run, tmp_path: Path, version: int
+) -> None:
+    """As in Apache Kafka, and as where both are decoded by the codec."""
+
+    async def body(broker: DataBroker) -> None:
+        broker.lead("flights")
+        broker.lead("ships")
+        caller = broker.connect()
+        for topic in ("ships", "flights"):
+            await caller.call(produce_request(topic, batch(b"first")), 9)
+        caller.send(produce_request("ships", batch(b"second"), acks=0), 9, answered=False)
+        await turns()
+        broker.access.deny("User:ANONYMOUS", "ships")
+        with caller.kept_back() as sent:
+            caller.send(produce_request("ships", batch(b"denied"), acks=0), 9, answered=False)
+            caller.send(produce_request("flights", batch(b"behind")), version)
+        broker.connect().send(produce_request("flights", batch(b"of another"), acks=0), 9, answered=False)
+        caller.send_bytes(bytes(sent))
+        await turns()
+        assert caller.transport.closed
+        assert b"behind" not in values_of(broker, "flights").values()
+
+    scenario(run, tmp_path, body)
+
+
 def test_many_small_records_in_many_requests_are_appended_in_several_turns(run: Run, tmp_path: Path) -> None:
     # Each takes up to 0.18 ms. A connection sends fewer than its buffer holds, so that the tick alone decides.
     records_each, connections, requests_each = 340, 40, 12
