@@ -90,7 +90,8 @@ class Producer(Connected):
         chance = self.chance
         count = 1 if self.is_limited else count
         found = [self.frame(partitions, may_be_silent=count == 1, only_small=only_small) for _ in range(count)]
-        led = [each for each in partitions if self.world.is_led(each)]
+        world = self.world
+        led = [each for each in partitions if world.is_led(each) and world.may_write(self.principal, each)]
         if count > 1 and led and not only_small and chance.random() < 0.3:
             found.insert(chance.randint(0, count), self.usual(chance.choice(led), 0, 16, self.version))
         return found

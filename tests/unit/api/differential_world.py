@@ -64,6 +64,8 @@ DIRECTORIES: Final = ("/logs-1", "/logs-2", "/logs-3", "/logs-4")
 THREE: Final = (1, 2, 3)
 _DURING_DELETE: Final = -2
 _COORDINATOR_EPOCH: Final = 1
+_CONTROLLER_SECONDS: Final = 1.07
+"""Until AlterPartition is answered: at no moment at which anything is sent."""
 _QUOTA_SECONDS: Final = 0.71137
 """Windows of quotas end at no moment of a step, where a turn of the loop more or less, a nanosecond, would tell."""
 
@@ -216,6 +218,9 @@ class World:
             and not self.is_disk_to_fail
         )
 
+    def may_write(self, principal: str, topic_partition: TopicPartition) -> bool:
+        return self.broker.access.may_write(principal, "127.0.0.1", topic_partition.topic)
+
     def topic_id(self, name: str) -> bytes:
         topic = self.topics.get(name)
         return f"{name[:10]}-{topic.generation if topic else 0}".encode().ljust(16, b"\x01")
@@ -301,7 +306,7 @@ class World:
     ) -> tuple[AlterPartitionResponse, int]:
         """Answers AlterPartition, some steps later: the ISR is as the leader wants it."""
         request = make(high)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(_CONTROLLER_SECONDS)
         response = AlterPartitionResponse()
         for topic in request.topics:
             confirmed = AlterPartitionResponse.TopicData(topic_name=topic.topic_name, topic_id=topic.topic_id)
@@ -424,8 +429,14 @@ class World:
         return f"{directory} is to fail with {errno.errorcode[number]}"
 
     def look_at_disk(self) -> None:
-        """Whether the directory that was to fail has done so."""
-        self.is_disk_to_fail = any(rule.times for rule in self._disk.fault_rules)
+        """Whether the directory that was to fail has done so. Then all that was in it has changed, in any order: the
+        one that is written ahead of the others, or not.
+        """
+        was_to_fail, self.is_disk_to_fail = self.is_disk_to_fail, any(rule.times for rule in self._disk.fault_rules)
+        if was_to_fail and not self.is_disk_to_fail:
+            for session in self.broker.sessions.sessions.values():
+                in_order = sorted(session.candidates, key=lambda item: item.topic_partition)
+                session._candidates = dict.fromkeys(in_order)
 
     def expire_followers(self) -> None:
         """What the broker does in the background: followers that lag leave the ISR."""
