@@ -57,7 +57,7 @@ class AddPartitionsToTxnHandler:
             denied: set[str] = set()
             if not is_from_broker:
                 if not may(context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id):
-                    answer.give(number, lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+                    answer.complete(number, lambda _: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                     continue
                 denied = yield from _denied(context, transaction.topics)
             yield from self._ask(number, transaction, answer, denied)
@@ -86,21 +86,21 @@ class AddPartitionsToTxnHandler:
                 unknown = partition in missing
                 return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown else ErrorCode.OPERATION_NOT_ATTEMPTED
 
-            answer.give(number, code_of)
+            answer.complete(number, code_of)
             return
         producer = Producer(asked.producer_id, asked.producer_epoch)
         if not asked.verify_only:
             self._transactions.add_partitions(
-                asked.transactional_id, producer, partitions, lambda code: answer.give(number, lambda _: code)
+                asked.transactional_id, producer, partitions, lambda code: answer.complete(number, lambda _: code)
             )
             return
         try:
             verified = self._transactions.verification(asked.transactional_id, producer)
         except KafkaError as error:
             code = ErrorCode.for_code(error.code)
-            answer.give(number, lambda _: code)
+            answer.complete(number, lambda _: code)
         else:
-            answer.give(number, verified)
+            answer.complete(number, verified)
 
     def error_response(
         self, context: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError
@@ -122,7 +122,7 @@ class _Answer:
         self._codes: dict[int, Code] = {}
         self._responder: Responder | None = None
 
-    def give(self, number: int, code: Code) -> None:
+    def complete(self, number: int, code: Code) -> None:
         """The outcome of that transaction, by partition."""
         self._codes[number] = code
         if self._responder is not None and len(self._codes) == len(self._asked):
