@@ -181,7 +181,7 @@ class Admin(TopicQueries, ConfigAdmin, GroupAdmin, QuotaAdmin):
         """
         from barnabas.client.offset_lookup import OffsetLookup
 
-        return await OffsetLookup(self._client, self._lane, isolation).offsets_surely(timestamps_ms, timeout_ms)
+        return await OffsetLookup(self._client, self._lane, isolation).offsets_with_retry(timestamps_ms, timeout_ms)
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], timeout_ms: float | None = None

@@ -281,21 +281,21 @@ class Consumer:
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Returns the first record of each partition that is not older than its time; None if all are older."""
-        found = await self._lookup.offsets_surely(timestamps_ms, timeout_ms)
+        found = await self._lookup.offsets_with_retry(timestamps_ms, timeout_ms)
         return {partition: place if place.offset >= 0 else None for partition, place in found.items()}
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offsets of the first records there are."""
-        found = await self._lookup.offsets_surely(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
+        found = await self._lookup.offsets_with_retry(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), timeout_ms)
         return {partition: place.offset for partition, place in found.items()}
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offsets behind the last records that can be read."""
-        found = await self._lookup.offsets_surely(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
+        found = await self._lookup.offsets_with_retry(dict.fromkeys(partitions, LATEST_TIMESTAMP), timeout_ms)
         return {partition: place.offset for partition, place in found.items()}
 
     async def look_up(self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None) -> Answers:

@@ -184,7 +184,7 @@ class GroupMember:
             raise error
         if self._must_join and self._joining is None and (self._assignee.topics or self._member_id):
             self._needs_turn = True
-            self._joining = self._client.host.loop.create_task(self._join_surely(), name="group member joins")
+            self._joining = self._client.host.loop.create_task(self._join_with_retry(), name="group member joins")
 
     def rejoin(self) -> None:
         """The subscription has changed."""
@@ -238,7 +238,7 @@ class GroupMember:
 
     # Joining.
 
-    async def _join_surely(self) -> None:
+    async def _join_with_retry(self) -> None:
         """Joins, again and again, until there is an assignment."""
         backoff = self._client.backoff()
         try:

@@ -120,7 +120,7 @@ class OffsetLookup:
 
         return await self._ask_leaders(epochs, ask)
 
-    async def offsets_surely(
+    async def offsets_with_retry(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Like `offsets`, repeated until all are known. Raises ClientTimeoutError, KafkaError for what stays wrong."""

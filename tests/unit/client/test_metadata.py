@@ -215,7 +215,7 @@ def test_offsets_of_a_topic_that_nobody_has_asked_for_are_found_without_a_pause(
             return ListOffsetsResponse(topics=[topic])
 
         client.ask = ask  # type: ignore[assignment, method-assign]
-        found = await OffsetLookup(client, METADATA_LANE).offsets_surely({TopicPartition("new", 0): -1})
+        found = await OffsetLookup(client, METADATA_LANE).offsets_with_retry({TopicPartition("new", 0): -1})
         assert found[TopicPartition("new", 0)].offset == 5
         assert host.loop.time() - began < 0.01
         await client.close()
@@ -256,7 +256,7 @@ def test_what_stays_in_the_way_of_one_partition_is_told_beside_the_offsets_of_ot
         answers = await lookup.offsets_in_time({partition: -1}, 2_000)
         assert "ListOffsets of new-0" in str(answers.failed[partition])
         with pytest.raises(KafkaError, match="ListOffsets of new-0"):
-            await lookup.offsets_surely({partition: -1}, 2_000)
+            await lookup.offsets_with_retry({partition: -1}, 2_000)
         assert host.loop.time() - began < 0.01
         await client.close()
 
