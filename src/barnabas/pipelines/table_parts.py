@@ -78,7 +78,7 @@ class TableParts:
         return unchanged.unionByName(changed[0]).drop(_KEY)
 
     def forget(self, source: Source, version: TableVersion) -> None:
-        """Has the rows of a version be decoded anew, as by a schema that was not known."""
+        """Has the rows of a version decoded anew, as by a schema that was not known."""
         for name in (_base_of(source, version), _deltas_of(source, version)):
             for frame in self._kept.pop(name, ()):
                 frame.unpersist()

@@ -78,8 +78,8 @@ class PartitionCreator:
     async def create(
         self, wanted: Sequence[MorePartitions], *, validate_only: bool, admit: Admit = admit_all
     ) -> dict[str, int | KafkaError]:
-        """Adds partitions; returns by topic how many there are now, or why none were added. None are that `admit`
-        refuses, which is asked last."""
+        """Adds partitions; returns by topic how many there are now, or why none were added. `admit` is asked last, and
+        none are added where it refuses."""
         outcomes: dict[str, int | KafkaError] = {}
         for more in wanted:
             try:
