@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way
+from barnabas.controller.effects import CHANGES_PER_PIECE, ITEMS_PER_PIECE, Steps, give_way
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import read_leadership, write_leadership
 from barnabas.controller.settings import PARTITIONS_PER_BATCH
@@ -84,7 +84,7 @@ class AlterPartitionProcessor:
             if name is None:
                 continue
             for data in topic.partitions:
-                if not next(counted) % PARTITIONS_PER_BATCH:
+                if not next(counted) % CHANGES_PER_PIECE:
                     yield from give_way()
                 partition = TopicPartition(name, data.partition_index)
                 decision = self._decide(partition, _proposal(request.broker_id, data, version), version)

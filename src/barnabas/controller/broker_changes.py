@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
@@ -12,6 +13,7 @@ from barnabas.controller.effects import (
     ITEMS_PER_PIECE,
     ChangeChannels,
     Steps,
+    each_in_pieces,
     give_way,
     pieces,
     write_as_controller,
@@ -156,7 +158,7 @@ class BrokerChanges:
         while True:
             batch = self._batch()
             batch.add_update_metadata(told, piece)
-            effects = batch.effects()
+            effects = yield from batch.effects()
             if effects:
                 yield effects
             piece = list(islice(remaining, ITEMS_PER_PIECE))
@@ -314,9 +316,8 @@ class BrokerChanges:
         # A follower must have stopped before it leaves the ISR, or it would come back into it by fetching.
         for piece in pieces(followed):
             batch = self._batch()
-            for partition in piece:
-                batch.add_stop_replica([broker_id], partition, delete=False)
-            yield batch.effects()
+            yield from each_in_pieces(partial(batch.add_stop_replica, [broker_id], delete=False), piece)
+            yield (yield from batch.effects())
             yield from give_way()
         replicas = [PartitionReplica(partition, broker_id) for partition in followed]
         yield from self._replicas.move(replicas, ReplicaState.OFFLINE)

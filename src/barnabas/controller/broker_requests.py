@@ -15,7 +15,7 @@ from typing import Final
 
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.effects import (
-    ITEMS_PER_PIECE,
+    CHANGES_PER_PIECE,
     BrokerRequest,
     Effect,
     SendRequests,
@@ -116,10 +116,10 @@ class RequestBatch:
         )
         topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
         count = 0
-        for piece in pieces(self._context.partitions_with_leadership):
+        for piece in pieces(self._context.partitions_with_leadership, CHANGES_PER_PIECE):
             self._add_topic_states(topics, piece)
             count += len(piece)
-            if len(piece) == ITEMS_PER_PIECE:
+            if len(piece) == CHANGES_PER_PIECE:
                 yield from give_way()
         self.add_update_metadata(broker_ids)
         requests = tuple(self._update_metadata_requests(list(topics.values())))
@@ -139,14 +139,22 @@ class RequestBatch:
                 known = partitions.get(partition)
                 partitions[partition] = _Stop(leader_epoch, delete or (known is not None and known.delete))
 
-    def effects(self) -> tuple[Effect, ...]:
+    def effects(self) -> Steps[tuple[Effect, ...]]:
         """The requests, to brokers that are live or shutting down, and their lines in the state-change log; none when
         there is nothing to send. The batch is empty afterwards.
+
+        They are made in pieces, and sent together: what is sent first is of the same moment as what is sent last.
         """
+        leader_and_isr: list[BrokerRequest] = []
+        for broker in self._live(self._leader_and_isr):
+            leader_and_isr.append((yield from self._leader_and_isr_request(broker)))
         topics: dict[str, UpdateMetadataRequest.UpdateMetadataTopicState] = {}
-        self._add_topic_states(topics, self._update_metadata_partitions)
+        for piece in pieces(self._update_metadata_partitions, CHANGES_PER_PIECE):
+            self._add_topic_states(topics, piece)
+            if len(piece) == CHANGES_PER_PIECE:
+                yield from give_way()
         requests = (
-            *self._leader_and_isr_requests(),
+            *leader_and_isr,
             *self._update_metadata_requests(list(topics.values())),
             *self._stop_replica_requests(),
         )
@@ -164,26 +172,28 @@ class RequestBatch:
         live = self._context.live_or_shutting_down_brokers
         return (live[broker_id] for broker_id in sorted(broker_ids) if broker_id in live)
 
-    def _leader_and_isr_requests(self) -> Iterator[BrokerRequest]:
-        for broker in self._live(self._leader_and_isr):
-            partitions = self._leader_and_isr[broker.broker_id]
-            topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
-            for partition, leadership in partitions.items():
+    def _leader_and_isr_request(self, broker: LiveBroker) -> Steps[BrokerRequest]:
+        partitions = self._leader_and_isr[broker.broker_id]
+        topics: dict[str, LeaderAndIsrRequest.LeaderAndIsrTopicState] = {}
+        for piece in pieces(partitions.items(), CHANGES_PER_PIECE):
+            for partition, leadership in piece:
                 topic = topics.get(partition.topic)
                 if topic is None:
                     topic = topics[partition.topic] = LeaderAndIsrRequest.LeaderAndIsrTopicState(
                         topic_name=partition.topic, topic_id=self._context.topic_id(partition.topic) or ZERO_UUID
                     )
                 topic.partition_states.append(self._state_for_replica(partition, leadership))
-            leaders = {leadership.leader_and_isr.leader for leadership in partitions.values()}
-            request = LeaderAndIsrRequest(
-                controller_id=self._controller_id,
-                controller_epoch=self._context.epoch,
-                broker_epoch=broker.epoch,
-                topic_states=list(topics.values()),
-                live_leaders=list(self._live_leaders(leaders)),
-            )
-            yield BrokerRequest(broker.broker_id, ApiKey.LEADER_AND_ISR, self._protocol.leader_and_isr_version, request)
+            if len(piece) == CHANGES_PER_PIECE:
+                yield from give_way()
+        leaders = {leadership.leader_and_isr.leader for leadership in partitions.values()}
+        request = LeaderAndIsrRequest(
+            controller_id=self._controller_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=list(topics.values()),
+            live_leaders=list(self._live_leaders(leaders)),
+        )
+        return BrokerRequest(broker.broker_id, ApiKey.LEADER_AND_ISR, self._protocol.leader_and_isr_version, request)
 
     def _state_for_replica(
         self, partition: TopicPartition, leadership: _PartitionLeadership

@@ -17,6 +17,7 @@ from barnabas.controller.effects import (
     StateChange,
     Steps,
     UncleanElections,
+    each_in_pieces,
     give_way,
     pieces,
     read_znodes,
@@ -192,7 +193,7 @@ class PartitionStateMachine:
         if moves.unclean:
             yield (UncleanElections(len(moves.unclean)),)
         yield from told(self._lines(before, target, moves))
-        effects = batch.effects()
+        effects = yield from batch.effects()
         if effects:
             yield effects
         return moves
@@ -203,21 +204,28 @@ class PartitionStateMachine:
         """Gives new partitions their first leader and ISR: all live replicas of the assignment."""
         context = self._context
         changes: dict[TopicPartition, LeaderAndIsr] = {}
-        for partition in partitions:
+
+        def decide(partition: TopicPartition) -> None:
             live = context.online_replicas(partition)
             if live:
                 changes[partition] = LeaderAndIsr.initial(live, context.epoch)
             else:
                 replicas = list(context.assignment(partition).replicas)
                 moves.failed[partition] = StateChangeFailedError(f"none of the replicas {replicas} is alive")
+
+        yield from each_in_pieces(decide, partitions)
         if not changes:
             return
         written = yield from create_leadership(context, changes)
         moves.failed.update(written.failed)
-        for partition, known in written.leadership.items():
+
+        def take_over(partition: TopicPartition) -> None:
+            known = written.leadership[partition]
             context.set_leadership(partition, known)
             moves.elected[partition] = known
             batch.add_leader_and_isr(known.isr, partition, known, is_new=True)
+
+        yield from each_in_pieces(take_over, written.leadership)
 
     def _elect(
         self,
@@ -272,29 +280,36 @@ class PartitionStateMachine:
                 moves.failed[partition] = missing if known is None else known
         unclean_allowed = yield from self._unclean_allowed(current, strategy)
         elections: dict[TopicPartition, Elected] = {}
-        for partition, known in current.items():
+
+        def decide(partition: TopicPartition) -> None:
             allowed = unclean_allowed.get(partition.topic, False)
             if isinstance(allowed, Exception):
                 moves.failed[partition] = allowed
                 self.has_unreadable_configs = True
-                continue
-            election = self._election(partition, known, strategy, unclean_allowed=allowed)
+                return
+            election = self._election(partition, current[partition], strategy, unclean_allowed=allowed)
             if isinstance(election, NotElected):
                 moves.failed[partition] = NobodyElectedError(strategy.value, election.reason)
             else:
                 elections[partition] = election
+
+        yield from each_in_pieces(decide, current)
         changes = {
             partition: election.leader_and_isr.by_controller(context.epoch) for partition, election in elections.items()
         }
         written = yield from write_leadership(context, changes)
         moves.failed.update(written.failed)
-        for partition, known in written.leadership.items():
+
+        def take_over(partition: TopicPartition) -> None:
+            known = written.leadership[partition]
             context.set_leadership(partition, known)
             moves.elected[partition] = known
             context.put_back_partitions.pop(partition, None)
             if elections[partition].unclean:
                 moves.unclean.append(partition)
             batch.add_leader_and_isr(elections[partition].recipients, partition, known, is_new=False)
+
+        yield from each_in_pieces(take_over, written.leadership)
         return written.conflicts
 
     def _election(

@@ -9,11 +9,12 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import StateChange, Steps, read_znodes, write_as_controller
+from barnabas.controller.effects import StateChange, Steps, each_in_pieces, read_znodes, write_as_controller
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.usual_states import usual_states
 from barnabas.coordination.errors import BadVersionError, NodeExistsError, NoNodeError
@@ -359,10 +360,14 @@ def write_leadership(context: ControllerContext, changes: Mapping[TopicPartition
 
     Raises `ControllerMovedError`.
     """
-    writes = [
-        SetData(partition_state_path(*partition), change.to_znode().encode(), change.partition_epoch)
-        for partition, change in changes.items()
-    ]
+    writes: list[SetData] = []
+
+    def write(partition: TopicPartition) -> None:
+        change = changes[partition]
+        data = change.to_znode().encode()
+        writes.append(SetData(partition_state_path(*partition), data, change.partition_epoch))
+
+    yield from each_in_pieces(write, changes)
     outcomes = yield from write_as_controller(writes, context.epoch_version)
     leadership: dict[TopicPartition, LeaderAndIsr] = {}
     conflicts: list[TopicPartition] = []
@@ -459,25 +464,35 @@ def begin_leader_epoch(
             return begun
         found = yield from read_leadership(context, remaining)
         changes: dict[TopicPartition, LeaderAndIsr] = {}
-        for partition, known in found.items():
-            if isinstance(known, LeaderAndIsr):
-                replicas = context.assignment(partition).replicas
-                isr = tuple(member for member in known.isr if member in replicas) or known.isr
-                changes[partition] = known.elect(known.leader, isr).by_controller(context.epoch)
-            elif known is not None:
-                begun[partition] = known
+        yield from each_in_pieces(partial(_begin_epoch, context, found, changes, begun), found)
         written = yield from write_leadership(context, changes)
         begun.update(written.failed)
-        for partition, known in written.leadership.items():
-            context.set_leadership(partition, known)
+        yield from each_in_pieces(context.set_leaderships, ({key: known} for key, known in written.leadership.items()))
+        for partition in written.leadership:
             context.put_back_partitions.pop(partition, None)
-            begun[partition] = known
+        begun.update(written.leadership)
         remaining = written.conflicts
     for partition in remaining:
         begun[partition] = StateChangeFailedError(
             f"the state in ZooKeeper changed before each of {ATTEMPTS_MAX} writes"
         )
     return begun
+
+
+def _begin_epoch(
+    context: ControllerContext,
+    found: Mapping[TopicPartition, LeaderAndIsr | Exception | None],
+    changes: dict[TopicPartition, LeaderAndIsr],
+    faults: dict[TopicPartition, LeaderAndIsr | Exception],
+    partition: TopicPartition,
+) -> None:
+    known = found[partition]
+    if isinstance(known, LeaderAndIsr):
+        replicas = context.assignment(partition).replicas
+        isr = tuple(member for member in known.isr if member in replicas) or known.isr
+        changes[partition] = known.elect(known.leader, isr).by_controller(context.epoch)
+    elif known is not None:
+        faults[partition] = known
 
 
 def create_leadership(context: ControllerContext, changes: Mapping[TopicPartition, LeaderAndIsr]) -> Steps[Written]:
@@ -493,11 +508,12 @@ def create_leadership(context: ControllerContext, changes: Mapping[TopicPartitio
     above = [Create(partitions_path(topic), None) for topic in counts if topic not in new]
     yield from write_as_controller(above, context.epoch_version)
     writes = [Create(partitions_path(topic), None) for topic in new]
-    for partition, change in changes.items():
-        writes += [
-            Create(partition_path(*partition), None),
-            Create(partition_state_path(*partition), change.to_znode().encode()),
-        ]
+
+    def create(partition: TopicPartition) -> None:
+        writes.append(Create(partition_path(*partition), None))
+        writes.append(Create(partition_state_path(*partition), changes[partition].to_znode().encode()))
+
+    yield from each_in_pieces(create, changes)
     # A znode that exists fails its multi, whose writes are then done one by one.
     outcomes = (yield from write_as_controller(writes, context.epoch_version))[len(new) + 1 :: 2]
     by_partition = dict(zip(changes, outcomes, strict=True))

@@ -15,7 +15,7 @@ from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import Steps, give_way
+from barnabas.controller.effects import Steps, each_in_pieces, give_way
 from barnabas.controller.elections import ElectionStrategy
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_state_machine import PartitionStateMachine
@@ -76,24 +76,32 @@ class ReassignmentSteps:
     ) -> Steps[dict[TopicPartition, KafkaError | None]]:
         context = self._context
         before = {partition: context.assignment(partition) for partition in wanted}
-        begun: list[TopicPartition] = []
+        begun: dict[TopicPartition, None] = {}
         try:
             outcomes = yield from self._release(wanted)
             released = [partition for partition in wanted if outcomes[partition] is None]
             written = yield from replace_assignments(
                 self._reader, {partition: wanted[partition] for partition in released}, context.epoch_version
             )
-            for partition, error in written.items():
+
+            def begin(partition: TopicPartition) -> None:
+                error = written[partition]
                 if error is None:
-                    begun.append(partition)
+                    begun[partition] = None
                     context.set_assignment(partition, wanted[partition])
                 else:
                     self._logger.error("Partition %s-%d is not reassigned: %s", *partition, error)
                     outcomes[partition] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+            yield from each_in_pieces(begin, written)
         finally:
             self._restore({partition: known for partition, known in before.items() if partition not in begun})
-        for partition in begun:
-            self._logger.info("Reassigning %s-%d from %s to %s", *partition, before[partition], wanted[partition])
+        yield from each_in_pieces(
+            lambda partition: self._logger.info(
+                "Reassigning %s-%d from %s to %s", *partition, before[partition], wanted[partition]
+            ),
+            begun,
+        )
         yield from self.advance(begun)
         return outcomes
 
@@ -133,7 +141,7 @@ class ReassignmentSteps:
             if partition not in moves.elected:
                 outcomes[partition] = _failed(moves.failed.get(partition) or moves.refused.get(partition))
                 del unneeded[partition]
-        removed = yield from self._remove(unneeded)
+        removed = frozenset((yield from self._remove(unneeded)))
         for partition in unneeded:
             if partition not in removed:
                 outcomes[partition] = _failed(None)
@@ -224,17 +232,21 @@ class ReassignmentSteps:
         context = self._context
         begun = yield from begin_leader_epoch(context, partitions)
         batch = self._batch()
-        for partition, known in begun.items():
+
+        def tell(partition: TopicPartition) -> None:
+            known = begun[partition]
             if not isinstance(known, LeaderAndIsr):
                 self._faults.fail(partition, known)
-                continue
+                return
             assignment = context.assignment(partition)
             batch.add_leader_and_isr(assignment.origin_replicas, partition, known, is_new=False)
             for replica in assignment.adding_replicas:
                 # A new replica may be made although a log directory of its broker has failed. One that is in sync has
                 # been made: if it is not to be found, it must not come back without what is committed.
                 batch.add_leader_and_isr([replica], partition, known, is_new=replica not in known.isr)
-        effects = batch.effects()
+
+        yield from each_in_pieces(tell, begun)
+        effects = yield from batch.effects()
         if effects:
             yield effects
         yield from self._move_unmade(partitions)
@@ -269,13 +281,12 @@ class ReassignmentSteps:
         context = self._context
         before = {partition: context.assignment(partition) for partition in partitions}
         after = {partition: ReplicaAssignment(known.target_replicas) for partition, known in before.items()}
-        ended: list[TopicPartition] = []
+        ended: dict[TopicPartition, None] = {}
         try:
             # 4
             yield from self._replicas.move(self._online_additions(before), ReplicaState.ONLINE)
             # 5
-            for partition in partitions:
-                context.set_assignment(partition, after[partition])
+            yield from each_in_pieces(lambda partition: context.set_assignment(partition, after[partition]), partitions)
             # 6
             led = yield from self._lead(before)
             # 7 and 8
@@ -286,7 +297,7 @@ class ReassignmentSteps:
             )
             for partition, error in written.items():
                 if error is None:
-                    ended.append(partition)
+                    ended[partition] = None
                 else:
                     self._faults.fail(partition, error)
         finally:
@@ -304,9 +315,13 @@ class ReassignmentSteps:
         batch = self._batch()
         batch.add_update_metadata(context.live_or_shutting_down_brokers, ended)
         if ended:
-            yield batch.effects()
-        for partition in ended:
-            self._logger.info("%s-%d is reassigned to %s", *partition, list(after[partition].replicas))
+            yield (yield from batch.effects())
+        yield from each_in_pieces(
+            lambda partition: self._logger.info(
+                "%s-%d is reassigned to %s", *partition, list(after[partition].replicas)
+            ),
+            ended,
+        )
         yield from self._deletion.resume_for(partition.topic for partition in ended)
 
     def _online_additions(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> list[PartitionReplica]:
@@ -335,14 +350,18 @@ class ReassignmentSteps:
         begun = yield from begin_leader_epoch(context, kept)
         batch = self._batch()
         led: list[TopicPartition] = []
-        for partition, known_or_error in begun.items():
-            if isinstance(known_or_error, LeaderAndIsr):
+
+        def tell(partition: TopicPartition) -> None:
+            known = begun[partition]
+            if isinstance(known, LeaderAndIsr):
                 led.append(partition)
                 replicas = context.assignment(partition).replicas
-                batch.add_leader_and_isr(replicas, partition, known_or_error, is_new=False)
+                batch.add_leader_and_isr(replicas, partition, known, is_new=False)
             else:
-                self._faults.fail(partition, known_or_error)
-        effects = batch.effects()
+                self._faults.fail(partition, known)
+
+        yield from each_in_pieces(tell, begun)
+        effects = yield from batch.effects()
         if effects:
             yield effects
         moves = yield from self._partitions.move(moved, PartitionState.ONLINE, ElectionStrategy.REASSIGN)

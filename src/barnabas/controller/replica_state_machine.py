@@ -13,7 +13,7 @@ from itertools import islice
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import StateChange, Steps, give_way, pieces, told
+from barnabas.controller.effects import StateChange, Steps, each_in_pieces, give_way, pieces, told
 from barnabas.controller.leadership import LeaderAndIsr
 from barnabas.controller.partition_znodes import (
     ATTEMPTS_MAX,
@@ -83,7 +83,8 @@ class ReplicaStateMachine:
         context = self._context
         online: list[PartitionReplica] = []
         offline: list[PartitionReplica] = []
-        for partition in partitions:
+
+        def begin(partition: TopicPartition) -> None:
             for broker_id in context.assignment(partition).replicas:
                 replica = PartitionReplica(partition, broker_id)
                 if context.is_replica_online(broker_id, partition):
@@ -92,6 +93,8 @@ class ReplicaStateMachine:
                 else:
                     context.set_replica_state(replica, ReplicaState.DELETION_INELIGIBLE)
                     offline.append(replica)
+
+        yield from each_in_pieces(begin, partitions)
         # What became of each is not gathered: it would be more than all that is kept of the replicas.
         yield from self.move(online, ReplicaState.ONLINE)
         yield from self.move(offline, ReplicaState.OFFLINE)
@@ -125,16 +128,14 @@ class ReplicaStateMachine:
         if target is ReplicaState.OFFLINE:
             yield from self._take_offline(advanced.states, moves, batch)
         else:
-            for replica in advanced.states:
-                self._move_one(replica, before[replica], target, moves, batch)
+            yield from each_in_pieces(
+                lambda replica: self._move_one(replica, before[replica], target, moves, batch), advanced.states
+            )
             if target is ReplicaState.NON_EXISTENT:
-                self._forget(moves.moved)
-        for replica in moves.moved:
-            context.set_replica_state(replica, target)
-        if len(moves.moved) >= PARTITIONS_PER_BATCH:
-            yield from give_way()  # the requests take as long again
+                yield from self._forget(moves.moved)
+        yield from each_in_pieces(lambda replica: context.set_replica_state(replica, target), moves.moved)
         yield from told(self._lines(before, target, moves))
-        effects = batch.effects()
+        effects = yield from batch.effects()
         if effects:
             yield effects
         return moves
@@ -166,13 +167,18 @@ class ReplicaStateMachine:
                 pass
         moves.moved.append(replica)
 
-    def _forget(self, replicas: Iterable[PartitionReplica]) -> None:
+    def _forget(self, replicas: Iterable[PartitionReplica]) -> Steps[None]:
         """Takes replicas out of their assignments, those of one partition together."""
         leaving: dict[TopicPartition, set[int]] = {}
         for partition, broker_id in replicas:
             leaving.setdefault(partition, set()).add(broker_id)
-        for partition, broker_ids in leaving.items():
-            self._context.set_assignment(partition, _without(self._context.assignment(partition), broker_ids))
+        context = self._context
+        yield from each_in_pieces(
+            lambda partition: context.set_assignment(
+                partition, _without(context.assignment(partition), leaving[partition])
+            ),
+            leaving,
+        )
 
     def _is_lost_leader(self, replica: PartitionReplica, known: LeaderAndIsr) -> bool:
         """Whether it has started anew while the state cannot be read: it is not to lead in its old epoch."""
@@ -192,7 +198,8 @@ class ReplicaStateMachine:
         """Stops replicas, takes them out of their ISRs, and tells the other replicas."""
         context = self._context
         leaving: dict[TopicPartition, list[int]] = {}
-        for replica in replicas:
+
+        def stop(replica: PartitionReplica) -> None:
             partition, broker_id = replica
             batch.add_stop_replica([broker_id], partition, delete=False)
             if context.leadership(partition) is not None:
@@ -201,15 +208,20 @@ class ReplicaStateMachine:
                 batch.add_update_metadata(context.live_or_shutting_down_brokers, [partition])
                 moves.moved.append(replica)
                 self._lose(partition, [broker_id])
+
+        yield from each_in_pieces(stop, replicas)
         removals = yield from self._remove_from_isrs(leaving)
         for partition, error in removals.failed.items():
             moves.failed.update((PartitionReplica(partition, broker_id), error) for broker_id in leaving[partition])
-        for partition, known in removals.leadership.items():
-            gone = leaving[partition]
+
+        def tell_others(partition: TopicPartition) -> None:
+            known, gone = removals.leadership[partition], leaving[partition]
             moves.moved.extend(PartitionReplica(partition, broker_id) for broker_id in gone)
             if known is not None and not context.is_queued_for_deletion(partition.topic):
                 others = [replica for replica in context.assignment(partition).replicas if replica not in gone]
                 batch.add_leader_and_isr(others, partition, known, is_new=False)
+
+        yield from each_in_pieces(tell_others, removals.leadership)
 
     def _lose(self, partition: TopicPartition, broker_ids: Iterable[int]) -> None:
         """Whoever goes while a state cannot be read leaves the ISR as soon as it can, also when it is back by then."""
@@ -236,7 +248,9 @@ class ReplicaStateMachine:
         found = yield from read_leadership(context, leaving)
         settled: dict[TopicPartition, LeaderAndIsr] = {}
         changes: dict[TopicPartition, LeaderAndIsr] = {}
-        for partition, known in found.items():
+
+        def leave(partition: TopicPartition) -> None:
+            known = found[partition]
             if isinstance(known, LeaderAndIsr):
                 change = known.without(leaving[partition]).by_controller(context.epoch)
                 if (change.leader, change.isr) != (known.leader, known.isr):
@@ -250,11 +264,17 @@ class ReplicaStateMachine:
                 removals.leadership[partition] = None
             else:
                 removals.failed[partition] = StateChangeFailedError("the partition's state in ZooKeeper is gone")
+
+        yield from each_in_pieces(leave, found)
         written = yield from write_leadership(context, changes)
         removals.failed.update(written.failed)
-        for partition, known in {**settled, **written.leadership}.items():
-            context.set_leadership(partition, known)
-            removals.leadership[partition] = known
+        left = {**settled, **written.leadership}
+
+        def take_over(partition: TopicPartition) -> None:
+            context.set_leadership(partition, left[partition])
+            removals.leadership[partition] = left[partition]
+
+        yield from each_in_pieces(take_over, left)
         return written.conflicts
 
     def _lines(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from barnabas.controller.broker_requests import RequestBatch
 from barnabas.controller.context import ControllerContext
-from barnabas.controller.effects import ITEMS_PER_PIECE, Steps, give_way, pieces, selected
+from barnabas.controller.effects import CHANGES_PER_PIECE, ITEMS_PER_PIECE, Steps, give_way, pieces, selected
 from barnabas.controller.partition_state_machine import PartitionStateMachine
 from barnabas.controller.partition_states import PartitionState
 from barnabas.controller.replica_state_machine import ReplicaStateMachine
@@ -194,7 +194,7 @@ class TopicDeletionManager:
         for piece in pieces(partitions):
             batch = RequestBatch(context, self._settings)
             batch.add_update_metadata(context.live_or_shutting_down_brokers, piece)
-            effects = batch.effects()
+            effects = yield from batch.effects()
             if effects:
                 yield effects
             if len(piece) == ITEMS_PER_PIECE:
@@ -292,7 +292,7 @@ def _topics_of(replicas: Iterable[PartitionReplica]) -> Steps[list[str]]:
 def forget_topic(context: ControllerContext, topic: str) -> Steps[None]:
     """Takes a topic that is gone out of the context, in pieces."""
     partitions = context.partitions_of(topic)
-    for piece in pieces(partitions):
+    for piece in pieces(partitions, CHANGES_PER_PIECE):
         context.remove_partitions(piece)
         if len(piece) < len(partitions):
             yield from give_way()

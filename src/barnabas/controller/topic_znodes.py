@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from barnabas.controller.effects import (
+    CHANGES_PER_PIECE,
     ITEMS_PER_PIECE,
     Steps,
     give_way,
@@ -140,6 +141,8 @@ def write_assignment(topic: str, znode: TopicZnode, epoch_version: int) -> Steps
 
     Returns the transaction that has written it, None when it had changed or is gone. Raises `ZnodeWriteError`.
     """
+    if len(znode.assignment.partitions) > CHANGES_PER_PIECE:
+        yield from give_way()  # it may have been read in this turn
     encoded = yield from in_pieces(znode.assignment.encode_in_steps())
     write = SetData(topic_path(topic), encoded, znode.version)
     (outcome,) = yield from write_as_controller([write], epoch_version)

@@ -59,6 +59,14 @@ def requests_of(effects: Iterable[Effect]) -> list[BrokerRequest]:
     return list(send.requests)
 
 
+def effects_of(batch: RequestBatch) -> tuple[Effect, ...]:
+    steps = batch.effects()
+    with pytest.raises(StopIteration) as done:
+        next(steps)
+    effects: tuple[Effect, ...] = done.value.value
+    return effects
+
+
 def batch_of(context: ControllerContext, protocol: ControllerProtocol = NEWEST) -> RequestBatch:
     return RequestBatch(context, ControllerSettings(1, "INTERNAL", protocol=protocol))
 
@@ -70,7 +78,7 @@ def test_one_request_of_a_kind_per_broker_in_the_order_of_kafka(context: Control
         known = context.leadership(partition)
         assert known is not None
         batch.add_leader_and_isr([2, 1, 4, -1], partition, known, is_new=False)
-    requests = requests_of(batch.effects())
+    requests = requests_of(effects_of(batch))
     assert [(request.api_key.name, request.api_version, request.broker_id) for request in requests] == [
         ("LEADER_AND_ISR", 7, 1),
         ("LEADER_AND_ISR", 7, 2),
@@ -82,7 +90,7 @@ def test_one_request_of_a_kind_per_broker_in_the_order_of_kafka(context: Control
     ]
     assert {request.broker_id: request.message.broker_epoch for request in requests} == {1: 101, 2: 102, 3: 103}  # type: ignore[attr-defined]
     assert all((r.message.controller_id, r.message.controller_epoch) == (1, 5) for r in requests)  # type: ignore[attr-defined]
-    assert batch.effects() == ()
+    assert effects_of(batch) == ()
 
 
 def test_leader_and_isr_says_all_that_a_replica_must_know(context: ControllerContext) -> None:
@@ -90,7 +98,7 @@ def test_leader_and_isr_says_all_that_a_replica_must_know(context: ControllerCon
     known = context.leadership(A0)
     assert known is not None
     batch.add_leader_and_isr([2], A0, known, is_new=True)
-    message: Any = requests_of(batch.effects())[0].message
+    message: Any = requests_of(effects_of(batch))[0].message
     assert [(leader.broker_id, leader.host_name, leader.port) for leader in message.live_leaders] == [
         (1, "host-1", 9093)
     ]
@@ -108,7 +116,7 @@ def test_what_was_new_once_stays_new_in_the_batch(context: ControllerContext) ->
     assert known is not None
     batch.add_leader_and_isr([1], A1, known, is_new=True)
     batch.add_leader_and_isr([1, 2], A1, known.elect(1, (1,)), is_new=False)
-    states = [request.message.topic_states[0].partition_states[0] for request in requests_of(batch.effects())[:2]]  # type: ignore[attr-defined]
+    states = [request.message.topic_states[0].partition_states[0] for request in requests_of(effects_of(batch))[:2]]  # type: ignore[attr-defined]
     assert [(state.is_new, state.leader) for state in states] == [(True, 1), (False, 1)]
 
 
@@ -116,7 +124,7 @@ def test_update_metadata_tells_of_all_brokers_and_of_offline_replicas(context: C
     batch = batch_of(context)
     context.begin_shutdown(2)
     batch.add_update_metadata([1, 4], [A0, B0])
-    (request,) = requests_of(batch.effects())
+    (request,) = requests_of(effects_of(batch))
     message: Any = request.message
     assert [live.id for live in message.live_brokers] == [1, 2, 3]
     assert message.live_brokers[0].rack == "r1"
@@ -135,13 +143,13 @@ def test_partitions_with_the_same_brokers_share_their_lists(context: ControllerC
     context.set_leadership(second, LeaderAndIsr(2, 3, (2, 1), 4))
     batch = batch_of(context)
     batch.add_update_metadata([1], [A1, second])
-    (request,) = requests_of(batch.effects())
+    (request,) = requests_of(effects_of(batch))
     message: Any = request.message
     first, other = (topic.partition_states[0] for topic in message.topic_states)
     assert (first.replicas, first.isr, first.offline_replicas) == ([2, 1], [2, 1], [])
     assert first.replicas is other.replicas is first.isr is other.isr
     batch.add_update_metadata([1], [A1])
-    (later,) = requests_of(batch.effects())
+    (later,) = requests_of(effects_of(batch))
     assert cast("Any", later.message).topic_states[0].partition_states[0].isr is not first.isr
 
 
@@ -165,7 +173,7 @@ def test_of_very_many_different_lists_not_all_are_remembered_and_each_is_its_own
 
     monkeypatch.setattr(RequestBatch, "_listed", counting)
     batch.add_update_metadata([1], partitions)
-    (request,) = requests_of(batch.effects())
+    (request,) = requests_of(effects_of(batch))
     (topic,) = cast("Any", request.message).topic_states
     for state in topic.partition_states:
         number = state.partition_index
@@ -177,7 +185,7 @@ def test_of_very_many_different_lists_not_all_are_remembered_and_each_is_its_own
 def test_brokers_can_be_told_of_each_other_before_any_partition(context: ControllerContext) -> None:
     batch = batch_of(context)
     batch.add_update_metadata(context.live_or_shutting_down_brokers)
-    requests = requests_of(batch.effects())
+    requests = requests_of(effects_of(batch))
     assert [request.broker_id for request in requests] == [1, 2, 3]
     assert [len(request.message.topic_states) for request in requests] == [0, 0, 0]  # type: ignore[attr-defined]
 
@@ -190,7 +198,7 @@ def test_a_topic_that_is_being_deleted_has_no_leader_and_overrides_all_epochs(co
     batch.add_stop_replica([1], A0, delete=True)
     batch.add_stop_replica([1], A0, delete=False)
     batch.add_stop_replica([1], B0, delete=False)
-    update, stop = (request.message for request in requests_of(batch.effects()))
+    update, stop = (request.message for request in requests_of(effects_of(batch)))
     state: Any = update.topic_states[0].partition_states[0]  # type: ignore[attr-defined]
     assert (state.leader, state.leader_epoch, state.zk_version, state.isr) == (-2, 0, 0, [1, 4])
     assert [
@@ -207,7 +215,7 @@ def test_a_topic_without_an_id_and_a_leader_without_the_listener_are_no_obstacle
     known = context.leadership(B0)
     assert known is not None
     batch.add_leader_and_isr([3], B0, known, is_new=True)
-    message: Any = requests_of(batch.effects())[0].message
+    message: Any = requests_of(effects_of(batch))[0].message
     assert message.topic_states[0].topic_id == ZERO_UUID
     assert message.live_leaders == []
 
@@ -237,7 +245,7 @@ def test_versions_follow_the_protocol_of_the_cluster(
     assert known is not None
     batch.add_leader_and_isr([1], A0, known, is_new=True)
     batch.add_stop_replica([1], A1, delete=True)
-    of_broker_1 = [request for request in requests_of(batch.effects()) if request.broker_id == 1]
+    of_broker_1 = [request for request in requests_of(effects_of(batch)) if request.broker_id == 1]
     assert tuple(request.api_version for request in of_broker_1) == versions
     read_again: list[Any] = [
         codec.decode(
@@ -267,7 +275,7 @@ def test_before_version_3_what_is_deleted_and_what_is_only_stopped_are_two_reque
     batch.add_stop_replica([2], A1, delete=False)
     batch.add_stop_replica([2], A1, delete=True)
     asked: list[tuple[int, bool, list[TopicPartition]]] = []
-    for request in requests_of(batch.effects()):
+    for request in requests_of(effects_of(batch)):
         message = request.message
         assert isinstance(message, StopReplicaRequest)
         partitions = [stopped.topic_partition for stopped in stopped_partitions(message)]

@@ -17,8 +17,10 @@ from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
 STATE_VERSION = 1
-PARTITIONS_PER_STEP: Final = 8_192
-"""Partitions of a topic's assignment that are encoded or decoded at a time."""
+PARTITIONS_PER_STEP: Final = 4_096
+"""Partitions of a topic's assignment that are encoded or decoded at a time,"""
+MOVING_PER_STEP: Final = 1_024
+"""and decoded where any of them is being moved: each is looked at by itself then."""
 _BEFORE_PARTITIONS: Final = b'{"partitions":{'
 
 
@@ -137,8 +139,9 @@ class TopicAssignment:
         moving = {**adding, **removing}
         assigned = fields.mapping("partitions")
         remaining = iter(assigned.items())
-        while piece := dict(islice(remaining, PARTITIONS_PER_STEP)):
-            if len(assigned) > PARTITIONS_PER_STEP:
+        per_step = MOVING_PER_STEP if moving else PARTITIONS_PER_STEP
+        while piece := dict(islice(remaining, per_step)):
+            if len(assigned) > per_step:
                 # Reading the JSON of many is a step of its own.
                 yield
             if moving or not _are_plain(piece):
