@@ -7,7 +7,7 @@ watermark follows from both and from how far the followers are (`remote_replica`
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.leader.isr import IsrPhase, IsrState, RefusalAction, refusal_action
@@ -53,7 +53,7 @@ class InSyncReplicas:
     Invariant: the high watermark is moved only to an offset that every member of the maximal ISR has.
     """
 
-    __slots__ = ("_context", "_partition", "by_id", "followers", "state")
+    __slots__ = ("_context", "_partition", "_refused_id", "by_id", "followers", "state")
 
     def __init__(self, partition: LedPartition, context: PartitionContext) -> None:
         self.followers: tuple[RemoteReplica, ...] = ()
@@ -61,6 +61,8 @@ class InSyncReplicas:
         self.state = IsrState()
         self._partition = partition
         self._context = context
+        self._refused_id: int | None = None
+        """The follower that the controller has refused last."""
 
     def clear(self) -> None:
         """This broker does not lead."""
@@ -122,18 +124,38 @@ class InSyncReplicas:
             return False
         now, end_offset = self._context.now(), log.log_end_offset
         is_open = False
-        for follower in self.followers:
+        for follower in self._in_turn():
             if follower.in_maximal_isr:
                 continue
             follower.observe(end_offset)
             if follower.fetch_time > since:
                 self.consider(follower, now)
             elif now - follower.fetch_time <= self._context.lag_max_seconds or (
-                # However long it is silent: its session goes on without naming what it has.
+                # However long it is silent: its session goes on without naming what it has. Of one that is not alive
+                # `brokers_returned` will tell.
                 follower.clock is not None and self._context.is_alive(follower.broker_id)
             ):
                 is_open = True
         return is_open
+
+    def _in_turn(self) -> tuple[RemoteReplica, ...]:
+        """The followers, those behind the one that was refused last first: there is one change at a time, so who is
+        refused again and again would be in the way of all others."""
+        for position, follower in enumerate(self.followers, 1):
+            if follower.broker_id == self._refused_id:
+                return self.followers[position:] + self.followers[:position]
+        return self.followers
+
+    def brokers_returned(self, broker_ids: Collection[int]) -> None:
+        """These brokers are alive again: who of them is outside of the ISR is looked at when its fetch session goes on.
+
+        One that never stopped, since only its session with ZooKeeper was over, names nothing of a quiet partition then;
+        and the controller tells nothing of one whose ISR it had left. Who has started anew names all.
+        """
+        for follower in self.followers:
+            if follower.broker_id in broker_ids and follower.clock is not None and not follower.in_maximal_isr:
+                self._context.reconsider_later(self, self._context.now())
+                return
 
     def _out_of_sync(self, end_offset: int, now: float) -> list[int]:
         lag_max = self._context.lag_max_seconds
@@ -228,6 +250,8 @@ class InSyncReplicas:
         match refusal_action(error):
             case RefusalAction.ROLL_BACK:
                 self._say(logging.INFO, "The controller refused the ISR %s with %s", proposed, error.name)
+                if asked.phase is IsrPhase.EXPANDING:
+                    self._refused_id = asked.proposed[-1]
                 self._set(asked.refuse())
                 if self.advance_high_watermark():
                     self._context.wake_ups.add(self._partition)

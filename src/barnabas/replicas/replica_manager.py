@@ -382,6 +382,10 @@ class ReplicaManager:
             # Deleted records wait for replicas that are alive only, and no fetch will tell of these any more.
             deletions = self.delete_records_purgatory
             yield from each(deletions.check_and_complete, list(deletions.watched_keys))
+        returned = change.image.brokers.keys() - change.previous.brokers.keys()
+        if returned:
+            led = list(self._partitions.values())
+            yield from each(lambda partition: partition.in_sync.brokers_returned(returned), led)
         return change
 
     def _check(self, request: UpdateMetadataRequest, check: Callable[[], object]) -> None:

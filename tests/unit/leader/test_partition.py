@@ -416,6 +416,62 @@ class TestIsr:
         setting.now += 3_600
         assert not setting.partition.in_sync.reconsider(setting.now - 1)
 
+    def test_a_follower_whose_broker_is_back_is_looked_at_when_its_session_goes_on(self) -> None:
+        """Its session with ZooKeeper was over, but the broker never stopped: it names nothing of a quiet partition, and
+        the controller tells nothing of one whose ISR it was not in.
+        """
+        setting = BrokerSetting()
+        setting.lead(isr=(1, 3))
+        in_sync = setting.partition.in_sync
+        setting.alive.discard(2)
+        clock, since = FetchClock(setting.now, 5), setting.now
+        setting.partition.update_follower(
+            2, fetch_offset=0, log_start_offset=0, leader_end_offset=0, now=setting.now, clock=clock, broker_epoch=5
+        )
+        setting.now += 3_600
+        assert not in_sync.reconsider(since)
+        setting.alive.add(2)
+        setting.noted.clear()
+        in_sync.brokers_returned({3, 4})
+        assert setting.noted == []
+        in_sync.brokers_returned({2, 4})
+        ((noted, since),) = setting.noted
+        assert noted is in_sync
+        assert in_sync.reconsider(since)
+        assert setting.asked == []
+        setting.now += 1
+        clock.time, clock.broker_epoch = setting.now, 9
+        in_sync.reconsider(since)
+        assert setting.asked[0].change.isr == {1: -1, 3: -1, 2: 9}
+
+    def test_a_follower_without_a_session_names_all_when_its_broker_is_back(self) -> None:
+        setting = BrokerSetting()
+        setting.lead(isr=(1,))
+        setting.fetch(2, 0)
+        setting.answer(ErrorCode.INELIGIBLE_REPLICA)
+        setting.noted.clear()
+        setting.partition.in_sync.brokers_returned({2})
+        assert setting.noted == []
+
+    def test_a_follower_that_the_controller_refuses_again_and_again_is_in_nobodys_way(self) -> None:
+        setting = BrokerSetting()
+        setting.lead(isr=(1,))
+        clocks = [FetchClock(setting.now), FetchClock(setting.now)]
+        for follower_id, clock in zip((2, 3), clocks, strict=True):
+            setting.partition.update_follower(
+                follower_id, fetch_offset=0, log_start_offset=0, leader_end_offset=0, now=setting.now, clock=clock
+            )
+        asked: list[tuple[int, ...]] = []
+        for _ in range(3):
+            asked.append(tuple(setting.asked[0].change.isr))
+            setting.answer(ErrorCode.INELIGIBLE_REPLICA if 2 in asked[-1] else ErrorCode.NONE)
+            since = setting.now
+            setting.now += 1
+            for clock in clocks:
+                clock.time = setting.now
+            setting.partition.in_sync.reconsider(since)
+        assert asked == [(1, 2), (1, 3), (1, 3, 2)]
+
     def test_a_follower_that_fetches_no_more_is_not_looked_at_for_ever(self) -> None:
         setting = BrokerSetting()
         setting.lead(isr=(1,))

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from barnabas.kernel.ids import ZERO_UUID
+from barnabas.leader.remote_replica import FetchClock
 from barnabas.replicas import replica_metrics
 from barnabas.serving.delete_records import DeleteOutcome, Outcomes, RecordDeletions
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -93,6 +94,19 @@ def test_a_follower_whose_leader_is_not_alive_has_a_log_and_waits() -> None:
         assert not setting.followed
         assert setting.tell(leader_and_isr(2, 0, (2,))) == (0, [0])  # the same epoch is news still
         assert setting.followed == [partition]
+
+    in_setting(test)
+
+
+def test_a_follower_whose_broker_is_alive_again_is_looked_at_though_it_may_name_nothing() -> None:
+    async def test(setting: Setting) -> None:
+        setting.tell(leader_and_isr(1, 0, (1,), replicas=(1, 2)))
+        follower = setting.manager.get_partition(NAME).in_sync.by_id[2]
+        follower.fetched(0, 0, 0, 0.0, FetchClock())
+        setting.tell_of_brokers(1, 3)
+        assert not len(setting.manager._expansion_retries)
+        setting.tell_of_brokers(1, 2, 3)
+        assert len(setting.manager._expansion_retries) == 1
 
     in_setting(test)
 
