@@ -438,6 +438,15 @@ class World:
                 in_order = sorted(session.candidates, key=lambda item: item.topic_partition)
                 session._candidates = dict.fromkeys(in_order)
 
+    def evict_session(self) -> str:
+        """Some fetch session makes room for another: whoever has it may have a request parked, or another under way."""
+        sessions = self.broker.sessions
+        if not sessions.sessions:
+            return "no session is evicted"
+        session_id = self.chance.choice(list(sessions.sessions))
+        sessions._remove(sessions.sessions[session_id])
+        return f"session {session_id} is evicted"
+
     def expire_followers(self) -> None:
         """What the broker does in the background: followers that lag leave the ISR."""
         for partition in self.broker.replicas.partitions.values():

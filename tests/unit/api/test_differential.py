@@ -282,6 +282,8 @@ class Story:
             await self._sleep_until(self._time)
             world.expire_followers()
             what = "much time passes"
+        elif kind < 0.91:
+            what = world.evict_session()
         else:
             client = chance.choice(self._all[:-2])
             client.caller.transport.abort()
