@@ -16,6 +16,7 @@ from barnabas.controller.effects import (
     each_in_pieces,
     give_way,
     pieces,
+    selected,
     write_as_controller,
 )
 from barnabas.controller.elections import ElectionStrategy
@@ -309,7 +310,7 @@ class BrokerChanges:
             ]
             if len(piece) == ITEMS_PER_PIECE:
                 yield from give_way()
-        led = context.partitions_led_by(broker_id)
+        led = yield from self._led_by(broker_id)
         yield from self._partitions.move(led, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN)
         is_led = frozenset(led)
         followed = [partition for partition in hosted if partition not in is_led]
@@ -321,4 +322,10 @@ class BrokerChanges:
             yield from give_way()
         replicas = [PartitionReplica(partition, broker_id) for partition in followed]
         yield from self._replicas.move(replicas, ReplicaState.OFFLINE)
-        return list(context.partitions_led_by(broker_id))
+        return (yield from self._led_by(broker_id))
+
+    def _led_by(self, broker_id: int) -> Steps[list[TopicPartition]]:
+        """Those that it is to lead no more."""
+        context = self._context
+        must_leave = context.must_leave
+        return (yield from selected(context.partitions_on_broker(broker_id), lambda each: must_leave(each, broker_id)))

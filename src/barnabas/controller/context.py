@@ -345,14 +345,21 @@ class ControllerContext(KnownBrokers):
         ]
 
     def partitions_led_by(self, broker_id: int) -> tuple[TopicPartition, ...]:
-        """The partitions that a controlled shutdown must move: with other replicas, and not queued for deletion."""
+        """The partitions that a controlled shutdown must move."""
         return tuple(
-            partition
-            for partition in self.partitions_on_broker(broker_id)
-            if partition.topic not in self._queued_for_deletion
-            and len(self.assignment(partition).replicas) > 1
-            and (known := self._leadership.get(partition)) is not None
+            partition for partition in self.partitions_on_broker(broker_id) if self.must_leave(partition, broker_id)
+        )
+
+    def must_leave(self, partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a controlled shutdown of this broker must move the leadership: it is the leader, there are other
+        replicas, and the topic is not queued for deletion.
+        """
+        known = self._leadership.get(partition)
+        return (
+            known is not None
             and known.leader == broker_id
+            and partition.topic not in self._queued_for_deletion
+            and len(self.assignment(partition).replicas) > 1
         )
 
     def _imbalance(self, partition: TopicPartition) -> int:

@@ -11,12 +11,16 @@ from typing import Final, Protocol
 
 from barnabas.kernel.ids import Uuid
 from barnabas.kernel.timers import Timers
+from barnabas.kernel.turns import yield_to_loop
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 CHANGES_PER_REQUEST: Final = 500
 """A follower that stands still leaves the ISRs of all its partitions at once: neither broker is to be held by that."""
+
+_GIVEN_OUT_PER_TURN: Final = 100
+"""Answers: each moves a high watermark, and wakes who waits for it, with a line in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +131,17 @@ class IsrChangeQueue:
                     # What waits must not be forgotten, whatever an answer looks like.
                     self._logger.exception("Asking for %d changes of ISRs failed", len(changes))
                     answers = {}
-                if not self._give_out(changes, answers):
+                if not await self._give_out(changes, answers):
                     await self._timers.sleep(self._retry_ms)
         finally:
             self._task = None
 
-    def _give_out(self, changes: Sequence[IsrChange], answers: Mapping[TopicPartition, IsrAnswer]) -> bool:
-        """Tells who asked; False where something is to be asked for again, which is to be later."""
+    async def _give_out(self, changes: Sequence[IsrChange], answers: Mapping[TopicPartition, IsrAnswer]) -> bool:
+        """Tells who asked, some in each turn; False where something is to be asked for again, which is to be later."""
         may_go_on = True
-        for change in changes:
+        for number, change in enumerate(changes):
+            if number and not number % _GIVEN_OUT_PER_TURN:
+                await yield_to_loop()
             answer = answers.get(change.partition)
             if answer is None:
                 may_go_on = False

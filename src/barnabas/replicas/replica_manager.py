@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 _UNLIMITED: Final = float(2**63 - 1)
-_STOPPED_AT_ONCE: Final = 100
-_EXPIRED_AT_ONCE: Final = 500
+_STOPPED_AT_ONCE: Final = 50
+_EXPIRED_AT_ONCE: Final = 200
 _NO_ERRORS: Final[Mapping[TopicPartition, ErrorCode]] = {}
 
 

@@ -192,12 +192,14 @@ def test_a_takeover_asks_for_topics_and_states_before_it_needs_them(
 
 
 def test_a_broker_of_many_partitions_that_shuts_down_is_told_in_pieces_and_before_it_leaves_the_isrs(
-    many: Terms,
+    many: Terms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = counted(many)
+    calls = _Calls(many, "must_leave", monkeypatch)
     led = many.run(many.term.shut_down(2, many.term.context.live_or_shutting_down_brokers[2].epoch))
     assert led == []
     stopped = partition_counts(shell, "STOP_REPLICA")
+    assert (calls.all, calls.most) == (2 * TOPICS * PARTITIONS, ITEMS_PER_PIECE)
     assert sum(stopped) >= TOPICS * PARTITIONS * 2 // 3
     assert max(stopped) <= ITEMS_PER_PIECE
     assert shell.gave_way >= 4

@@ -130,6 +130,32 @@ def test_very_many_are_asked_for_in_several_requests() -> None:
     in_setting(test)
 
 
+def test_very_many_answers_are_taken_over_in_several_turns() -> None:
+    async def test(setting: Setting) -> None:
+        loop = asyncio.get_running_loop()
+        turns: list[int] = []
+        in_this_turn: list[bool] = []
+
+        def taken_over(answer: IsrAnswer) -> None:
+            setting.answers.append(answer)
+            if not in_this_turn:
+                turns.append(0)
+                in_this_turn.append(True)
+                loop.call_soon(in_this_turn.clear)
+            turns[-1] += 1
+
+        for number in range(500):
+            setting.submit(number, on_answer=taken_over)
+        await setting.controller.asked.get()
+        setting.controller.answers.put_nowait(response(*range(500)))
+        await setting.settle()
+        assert len(setting.answers) == 500
+        assert setting.manager.waiting == 0
+        assert max(turns) <= 100
+
+    in_setting(test)
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_older_controller_is_asked_in_its_own_version(version: int) -> None:
     async def test(setting: Setting) -> None:
