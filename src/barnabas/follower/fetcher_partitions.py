@@ -6,7 +6,7 @@ import enum
 import heapq
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING, Final
 
 from barnabas.follower.follower_session import Position, Wanted
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from barnabas.leader.partition import Partition
     from barnabas.log.partition.leader_epochs import EpochEnd
     from barnabas.wire.topics import TopicPartition
+
+_OTHERS_PART: Final = 4
+"""Of so many that a request names one at least is none of those that got records."""
 
 
 class FetchPhase(enum.Enum):
@@ -139,11 +142,16 @@ class FetcherPartitions:
 
     Whatever may change the position of a partition marks it; `changed` gives the marked ones once, and only those are
     looked at for the next request.
+
+    Invariant: nothing is among `_moved` and among `_changed`.
     """
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, FetchedPartition] = {}
+        self._moved: dict[TopicPartition, None] = {}
+        """Marked ones that are fetched from another offset than before."""
         self._changed: dict[TopicPartition, None] = {}
+        """All others that are marked."""
         self._unsettled: dict[TopicPartition, FetchedPartition] = {}
         # A heap; the numbers keep partitions from being compared.
         self._delays: list[tuple[float, int, FetchedPartition]] = []
@@ -170,25 +178,25 @@ class FetcherPartitions:
         self._unsettled.pop(topic_partition, None)
         if fetched.phase is not FetchPhase.FETCHING:
             self._unsettled[topic_partition] = fetched
-        self._changed[topic_partition] = None
+        self._mark(topic_partition)
 
     def remove(self, topic_partition: TopicPartition) -> FetchedPartition | None:
         """Takes a partition out; None if it is not here."""
         fetched = self._partitions.pop(topic_partition, None)
         if fetched is not None:
             self._unsettled.pop(topic_partition, None)
-            self._changed[topic_partition] = None
+            self._mark(topic_partition)
         return fetched
 
     def mark(self, fetched: FetchedPartition) -> None:
         """The position of a partition that is here may have changed."""
-        self._changed[fetched.topic_partition] = None
+        self._mark(fetched.topic_partition)
 
     def advanced(self, fetched: FetchedPartition, fetch_offset: int, last_fetched_epoch: int) -> None:
         """Records were appended."""
         fetched.fetch_offset = fetch_offset
         fetched.last_fetched_epoch = last_fetched_epoch
-        self._changed[fetched.topic_partition] = None
+        self._mark_moved(fetched.topic_partition)
 
     def go_last(self, fetched: FetchedPartition) -> None:
         """All others of this fetcher come before it, whenever all are named."""
@@ -221,7 +229,7 @@ class FetcherPartitions:
         fetched.fetch_offset = fetch_offset
         fetched.last_fetched_epoch = last_fetched_epoch
         self._unsettled.pop(fetched.topic_partition, None)
-        self._changed[fetched.topic_partition] = None
+        self._mark_moved(fetched.topic_partition)
 
     def unsettled(self) -> list[FetchedPartition]:
         """What has to be settled now: cut off, or reset."""
@@ -241,7 +249,7 @@ class FetcherPartitions:
         if fetched.delayed_until is None:
             fetched.delayed_until = until
             heapq.heappush(self._delays, (until, next(self._delay_numbers), fetched))
-            self._changed[fetched.topic_partition] = None
+            self._mark(fetched.topic_partition)
 
     @property
     def next_delay_end(self) -> float | None:
@@ -255,17 +263,31 @@ class FetcherPartitions:
             _, _, fetched = heapq.heappop(delays)
             fetched.delayed_until = None
             if self.holds(fetched):
-                self._changed[fetched.topic_partition] = None
+                self._mark(fetched.topic_partition)
 
-    def changed(self, at_most: int = sys.maxsize) -> Iterator[Wanted]:
-        """The partitions that are marked, until so many are found that are to be fetched, or are here no more; the
-        others stay marked. To be exhausted before anything else is done here."""
+    def changed(self, at_most: int = sys.maxsize, told: Container[TopicPartition] = ()) -> Iterator[Wanted]:
+        """The partitions that are marked, until of so many there is something to say; the others stay marked. To be
+        exhausted before anything else is done here.
+
+        `told` are those that the leader knows of. However many of them have moved, these come first, and all: what is
+        not said of them their leader gives again, and what it says of them meanwhile is dropped, and not said again;
+        and it would take a follower that has their records only later for one that lags. Some others come nonetheless.
+        """
+        moved, self._moved = self._moved, {}
+        others = at_most // _OTHERS_PART
+        for topic_partition in moved:
+            if topic_partition in told:
+                at_most -= 1
+                yield topic_partition, self._position(topic_partition)
+            else:
+                self._changed[topic_partition] = None
+        at_most = max(at_most, others, 1)
         waiting = iter(self._changed)
         for topic_partition in waiting:
-            fetched = self._partitions.get(topic_partition)
-            position = None if fetched is None else self._position(fetched)
+            is_told = topic_partition in told
+            position = self._position(topic_partition)
             yield topic_partition, position
-            at_most -= position is not None or fetched is None
+            at_most -= position is not None or is_told
             if not at_most:
                 break
         self._changed = dict.fromkeys(waiting)
@@ -273,20 +295,22 @@ class FetcherPartitions:
     @property
     def has_marked(self) -> bool:
         """Some are marked."""
-        return bool(self._changed)
+        return bool(self._changed or self._moved)
 
     def only_changed(self, topic_partition: TopicPartition) -> FetchedPartition | None:
         """The partition, if it is here and no other one is marked; the mark stays."""
-        changed = self._changed
-        return self._partitions.get(topic_partition) if len(changed) == 1 and topic_partition in changed else None
+        moved, changed = self._moved, self._changed
+        if len(moved) + len(changed) == 1 and (topic_partition in moved or topic_partition in changed):
+            return self._partitions.get(topic_partition)
+        return None
 
     def forget_changed(self) -> None:
         """What is marked was looked at otherwise than by `changed`."""
-        self._changed = {}
+        self._moved, self._changed = {}, {}
 
     def everything(self, at_most: int = sys.maxsize) -> Iterator[Wanted]:
-        """As `changed`, where all are marked."""
-        self._changed = dict.fromkeys(self._partitions)
+        """As `changed`, where all are marked, and the leader knows of none."""
+        self._moved, self._changed = {}, dict.fromkeys(self._partitions)
         return self.changed(at_most)
 
     def take_withheld(self) -> list[FetchedPartition]:
@@ -294,7 +318,10 @@ class FetcherPartitions:
         withheld, self._withheld = self._withheld, []
         return withheld
 
-    def _position(self, fetched: FetchedPartition) -> Position | None:
+    def _position(self, topic_partition: TopicPartition) -> Position | None:
+        fetched = self._partitions.get(topic_partition)
+        if fetched is None:
+            return None
         position = fetched.position()
         if position is None and fetched.is_withheld:
             self._withheld.append(fetched)
@@ -303,4 +330,12 @@ class FetcherPartitions:
     def _unsettle(self, fetched: FetchedPartition, event: FetchEvent) -> None:
         fetched.phase = FETCHING.advance(fetched.topic_partition, fetched.phase, event)
         self._unsettled[fetched.topic_partition] = fetched
-        self._changed[fetched.topic_partition] = None
+        self._mark(fetched.topic_partition)
+
+    def _mark(self, topic_partition: TopicPartition) -> None:
+        if topic_partition not in self._moved:
+            self._changed[topic_partition] = None
+
+    def _mark_moved(self, topic_partition: TopicPartition) -> None:
+        self._changed.pop(topic_partition, None)
+        self._moved[topic_partition] = None

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
 NAMED_MAX: Final = 1024
-"""Partitions that a request names: very many of them hold the loop here, and at the leader."""
+"""Partitions that a request names, if not more have got records: very many of them hold the loop here, and at the
+leader."""
 _LOG_START_CHECK_SECONDS: Final = 5.0
 _WRITE_PATIENCE_MS: Final = 100
 """So long the next request waits for what is written off the loop."""
@@ -83,7 +84,8 @@ class ReplicaFetcher:
         self._named_before: TopicPartition | None = None
         """The one partition that the last request named."""
         self._names_in_parts = True
-        """A request names `NAMED_MAX` partitions at most, and the next ones the others."""
+        """A request names `NAMED_MAX` partitions, and the next ones the others; where their leader does not keep them,
+        False until a session is opened with all."""
         self._partitions_left = False
         """The last request has not named all that it had to."""
         self._is_filling = False
@@ -264,13 +266,14 @@ class ReplicaFetcher:
         """Sends a request of what has changed, or ends the chain where there is none."""
         context, partitions, session = self._context, self._partitions, self._session
         at_most = NAMED_MAX if self._names_in_parts else sys.maxsize
-        composition = session.compose(partitions.changed(at_most), lambda: partitions.everything(at_most))
+        changed = partitions.changed(at_most, session.positions)
+        composition = session.compose(changed, lambda: partitions.everything(at_most))
+        self._partitions_left = partitions.has_marked
         for fetched in partitions.take_withheld():
             self._ask_again_soon(fetched)
         if composition is None:
             self._interrupt(None)
             return
-        self._partitions_left = partitions.has_marked
         self._is_filling = self._partitions_left if session.is_full else self._is_filling
         if self._partitions_left:
             max_wait_ms = self._wait.at_once()
@@ -359,7 +362,10 @@ class ReplicaFetcher:
         error = ErrorCode.for_code(response.error_code)
         was_full = self._session.is_full
         is_answered = self._session.answered(response.session_id, error)
-        if self._session.is_full and self._is_filling:
+        if not self._session.is_full:
+            # Where they are named at once only since the leader had kept no session, it keeps one with all of them now.
+            self._names_in_parts = self._names_in_parts or was_full
+        elif self._is_filling and self._session.positions:
             # The leader keeps no session, or none with all of them: what a request does not name would not be fetched.
             self._names_in_parts = False
         self._is_filling = self._is_filling and self._partitions_left

@@ -15,7 +15,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FetchResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.follower.fetcher_setting import SESSION, Sent, Setting, empty_response, in_setting
-from tests.unit.leader.memory_log import TOPIC_ID, MemoryLog
+from tests.unit.leader.memory_log import TOPIC_ID, Entry, MemoryLog
 
 COUNT = 5
 ALL = list(range(COUNT))
@@ -26,10 +26,21 @@ def two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_fetcher, "NAMED_MAX", 2)
 
 
-def partition(number: int, topic_id: Uuid = TOPIC_ID) -> FetchedPartition:
+def partition(number: int, topic_id: Uuid = TOPIC_ID, epoch: int = 5) -> FetchedPartition:
     name = TopicPartition("flights" if topic_id == TOPIC_ID else "old", number)
     hosted: Any = SimpleNamespace(topic_partition=name, log=MemoryLog(name))
-    return FetchedPartition(hosted, topic_id, 5, 0, -1, FetchPhase.FETCHING)
+    return FetchedPartition(hosted, topic_id, epoch, 0, -1, FetchPhase.FETCHING)
+
+
+def records_of(numbers: list[int]) -> FetchResponse:
+    """The response that has one record of each."""
+    data: list[Any] = [
+        FetchResponse.PartitionData(partition_index=number, records=cast("Any", [Entry(0, 5, b"one")]))
+        for number in numbers
+    ]
+    return FetchResponse(
+        session_id=SESSION, responses=[FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=data)]
+    )
 
 
 async def named(setting: Setting, epoch: int, numbers: list[int], *, waits: bool) -> Sent:
@@ -71,6 +82,67 @@ def test_a_leader_that_does_not_keep_all_of_them_in_a_session_is_told_all_in_eac
         sent.on_response(FetchResponse(error_code=error, session_id=0))
         for _ in range(2):
             (await named(setting, 0, ALL, waits=True)).on_response(FetchResponse(session_id=0))
+        # Once it keeps one, all else is said in parts again.
+        (await named(setting, 0, ALL, waits=True)).on_response(empty_response())
+        setting.fetcher.add(partition(number, epoch=6) for number in ALL)
+        (await named(setting, 1, [], waits=True)).on_response(empty_response())
+        for epoch in range(3):
+            (await named(setting, 2 + epoch, parts[epoch], waits=epoch == 2)).on_response(empty_response())
+
+    in_setting(test)
+
+
+def test_an_emptied_session_ends_and_no_leader_has_refused_it() -> None:
+    async def test(setting: Setting) -> None:
+        every = [partition(number) for number in ALL]
+        setting.fetcher.add(every)
+        (await named(setting, 0, [0, 1], waits=False)).on_response(empty_response())
+        sent = await named(setting, 1, [2, 3], waits=False)
+        setting.fetcher.remove(each.topic_partition for each in every)
+        for epoch in (2, 3):
+            sent.on_response(empty_response())
+            sent = await named(setting, epoch, [], waits=epoch == 3)
+        setting.fetcher.add(every)
+        sent.on_response(FetchResponse(session_id=0))
+        await named(setting, 0, [0, 1], waits=False)
+
+    in_setting(test)
+
+
+@pytest.mark.parametrize("count", [1, COUNT])
+def test_all_that_got_records_are_named_next_and_some_others(count: int) -> None:
+    """Else their leader gives them again, and thinks that we lag: it takes an offset that is told later for less than
+    what it had in between. And a high watermark that it tells of them meanwhile is lost."""
+
+    async def test(setting: Setting) -> None:
+        others = range(COUNT, COUNT + 4)
+        setting.fetcher.add(map(partition, ALL))
+        for epoch, numbers in enumerate(([0, 1], [2, 3], [4])):
+            (await named(setting, epoch, numbers, waits=epoch == 2)).on_response(empty_response())
+        sent = await named(setting, 3, [], waits=True)
+        setting.fetcher.add(map(partition, others))
+        got = list(reversed(range(count)))
+        sent.on_response(records_of(got))
+        first = (2 - count) if count < 2 else 1
+        sent = await named(setting, 4, [*got, *others[:first]], waits=False)
+        assert [each.fetch_offset for topic in sent.message.topics for each in topic.partitions][:count] == [1] * count
+
+    in_setting(test)
+
+
+def test_one_that_is_not_written_yet_has_nobody_asked_again_at_once() -> None:
+    """It is looked at again after a while, and nothing is left to say until then."""
+
+    async def test(setting: Setting) -> None:
+        every = [partition(number) for number in ALL[:2]]
+        setting.fetcher.add(every)
+        (await named(setting, 0, [0, 1], waits=True)).on_response(empty_response())
+        sent = await named(setting, 1, [], waits=True)
+        every[0].partition.log.has_unwritten = True  # type: ignore[union-attr, misc]
+        setting.fetcher.take_topic_id(every[0].topic_partition, TOPIC_ID)
+        sent.on_response(empty_response())
+        sent = await named(setting, 2, [], waits=True)
+        assert [topic.partitions for topic in sent.message.forgotten_topics_data] == [[0]]
 
     in_setting(test)
 
