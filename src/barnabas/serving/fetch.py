@@ -102,13 +102,15 @@ class DelayedFetches:
 
         Without `updates_followers` it is known already what the follower has.
         """
+        goes_on = scope.goes_on
         reads = self.reader.read(parameters, scope, updates_followers=updates_followers)
         if parameters.max_wait_ms <= 0 or _is_enough(parameters, scope, *_tally(reads)):
             return reads
-        return None
+        return reads if goes_on and _has_news(reads) else None
 
     def fetch_in_steps(self, parameters: FetchParameters, scope: FetchScope) -> Steps[Reads | None]:
         """As `fetch`, of very many partitions; None if it is too little, and `wait` may be awaited."""
+        goes_on = scope.goes_on
         reads = yield from self.reader.read_in_steps(parameters, scope, updates_followers=True)
         if parameters.max_wait_ms <= 0:
             return reads
@@ -116,6 +118,8 @@ class DelayedFetches:
         for start in range(0, len(reads), _TALLIED_PER_STEP):
             some = _tally(reads[start : start + _TALLIED_PER_STEP])
             unknown, errors, size_bytes = unknown + some[0], errors + some[1], size_bytes + some[2]
+            if goes_on and _has_news(reads[start : start + _TALLIED_PER_STEP]):
+                return reads
             yield
         return reads if _is_enough(parameters, scope, unknown, errors, size_bytes) else None
 
@@ -219,6 +223,11 @@ def _tally(reads: Reads) -> tuple[int, int, int]:
         )
         size_bytes += read.size_bytes
     return unknown, errors, size_bytes
+
+
+def _has_news(reads: Reads) -> bool:
+    """There is something to say that was not said: an error is told again and again."""
+    return any(read.code is ErrorCode.NONE and item.is_news(read) for item, read in reads)
 
 
 def _is_enough(parameters: FetchParameters, scope: FetchScope, unknown: int, errors: int, size_bytes: int) -> bool:

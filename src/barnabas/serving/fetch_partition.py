@@ -53,6 +53,16 @@ class PartitionRead(NamedTuple):
     """What is read from remote storage, of a tiered partition; there is no plan then."""
 
     @property
+    def is_said_again(self) -> bool:
+        """It is news whenever it is read, whatever was sent before."""
+        return (
+            self.size_bytes > 0
+            or self.code != ErrorCode.NONE
+            or self.diverging is not None
+            or self.preferred_replica != NO_BROKER
+        )
+
+    @property
     def size_bytes(self) -> int:
         if self.plan is not None:
             return self.plan.length_bytes
@@ -131,6 +141,8 @@ class FetchPartition:
 
     def update(self, asked: FetchPartition | NamedPartition) -> None:
         """Takes over what a later request says."""
+        if asked.leader_epoch != self.leader_epoch:
+            self.sent_high_watermark = NO_OFFSET  # whoever was in a new epoch already has not taken it over
         self.fetch_offset = asked.fetch_offset
         self.max_bytes = asked.max_bytes
         self.leader_epoch = asked.leader_epoch
@@ -140,10 +152,7 @@ class FetchPartition:
     def is_news(self, read: PartitionRead) -> bool:
         """Whether it says anything that was not sent."""
         return (
-            read.size_bytes > 0
-            or read.code != ErrorCode.NONE
-            or read.diverging is not None
-            or read.preferred_replica != NO_BROKER
+            read.is_said_again
             or self.sent_high_watermark != read.high_watermark
             or self.sent_log_start_offset != read.log_start_offset
         )
@@ -151,7 +160,8 @@ class FetchPartition:
     def note_sent(self, read: PartitionRead) -> bool:
         """Takes note of what a response says; False if it is nothing new, and can be left out of it."""
         is_new = self.is_news(read)
-        # After an error the next answer is news whatever it is.
-        self.sent_high_watermark = read.high_watermark if read.code == ErrorCode.NONE else NO_OFFSET
+        # After an error, or where the logs part and nothing else counts, the next answer is news whatever it is.
+        is_taken_over = read.code == ErrorCode.NONE and read.diverging is None
+        self.sent_high_watermark = read.high_watermark if is_taken_over else NO_OFFSET
         self.sent_log_start_offset = read.log_start_offset
         return is_new

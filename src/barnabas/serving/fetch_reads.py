@@ -186,16 +186,20 @@ class FetchReader:
         reads: Reads = []
         limit = self._limit(parameters, scope, updates_followers=updates_followers)
         self._read(parameters, scope, scope.few_items(), limit, reads, updates_followers=updates_followers)
+        if scope.session is not None:
+            scope.session.has_left_some = scope.session.candidate_count > len(reads)
         self._share(parameters, scope, limit, reads)
         return reads
 
     def read_in_steps(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> Steps[Reads]:
         """As `read`, for very many partitions: each is looked at as it is in its step. Its item says whether it has
         changed since, if it is watched. Of a session, so many have news that a response is not too large to be made,
-        or taken over, in one turn: the others wait for the next request.
+        or taken over, in one turn: the others wait for the next request, if this one is answered at once anyway.
         """
         reads: Reads = []
-        news = size_bytes = 0
+        news = errors = size_bytes = 0
+        is_looked_at_again = parameters.is_from_follower and not updates_followers
+        is_answered = parameters.max_wait_ms <= 0 or scope.goes_on or is_looked_at_again
         items, limit = scope.items(), self._limit(parameters, scope, updates_followers=updates_followers)
         for start in range(0, len(items), READ_PER_STEP):
             some = items[start : start + READ_PER_STEP]
@@ -205,17 +209,30 @@ class FetchReader:
             for item, read in reads[start:]:
                 item.was_unknown = read.is_unknown
                 news += item.is_news(read)
+                errors += read.code != ErrorCode.NONE and not read.is_unknown
                 size_bytes += read.size_bytes
             yield
-            # What a follower has of all others is taken note of before it waits.
-            if (
-                scope.session is not None
-                and news >= FEW_PARTITIONS
-                and (size_bytes >= parameters.min_bytes or not updates_followers)
-            ):
+            is_enough = is_answered or errors > 0 or size_bytes >= parameters.min_bytes
+            if scope.session is not None and news >= FEW_PARTITIONS and is_enough:
                 break
+        if scope.session is not None:
+            scope.session.has_left_some = len(reads) < len(items)
+            if parameters.is_from_follower and updates_followers and scope.session.has_left_some:
+                yield from self._take_note(parameters, scope, reads)
         self._share(parameters, scope, limit, reads)
         return reads
+
+    def _take_note(self, parameters: FetchParameters, scope: FetchScope, reads: Reads) -> Steps[None]:
+        """What a follower says that it has of partitions which are read for its next requests only. Taken note of then
+        it would be less than what their leader had in the requests between: who keeps up would seem to lag."""
+        are_read = {item for item, _ in reads}
+        items = [item for item in scope.named_items() if item not in are_read]
+        nothing = _Limit(parameters, None, is_throttled=False)
+        nothing.bytes = nothing.catch_up_bytes = 0
+        nothing.has_minimum = False
+        for start in range(0, len(items), READ_PER_STEP):
+            self._read(parameters, scope, items[start : start + READ_PER_STEP], nothing, [], updates_followers=True)
+            yield
 
     def _limit(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> _Limit:
         session = scope.session if parameters.is_from_follower else None

@@ -47,6 +47,7 @@ class FetchSession:
         "created",
         "epoch",
         "follower_id",
+        "has_left_some",
         "is_closed",
         "is_privileged",
         "last_used",
@@ -80,6 +81,8 @@ class FetchSession:
         self.parked: dict[Parked, None] = {}
         self.access_epoch = -1
         """By which rights its partitions were looked at last."""
+        self.has_left_some = False
+        """The last response has left partitions to the next one, which does not wait for more then."""
         self.is_closed = False
         """It may be closed while it is read in steps."""
         self._items = {item.key(uses_topic_ids=uses_topic_ids): item for item in items}
@@ -177,8 +180,8 @@ class FetchSession:
             partition.watchers[self] = None
 
     def settle(self, item: FetchPartition, *, gave: bool, has_more: bool) -> None:
-        """A response was made: what gave bytes goes to the end, so that all get their turn; what may have more to say
-        stays, all else is looked at again when it has changed."""
+        """A response was made: what gave bytes, or an error, goes to the end, so that all get their turn; what may
+        have more to say stays, all else is looked at again when it has changed."""
         if item not in self._candidates:
             return
         if gave:

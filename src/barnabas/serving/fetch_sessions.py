@@ -86,6 +86,11 @@ class FetchScope:
         """Whether topics are named by their ids."""
         return self._request.uses_topic_ids
 
+    @property
+    def goes_on(self) -> bool:
+        """The last response of its session has not told all that there was; asked before anything is read."""
+        return self.session is not None and self.session.has_left_some
+
     def park(self, fetch: Parked) -> None:
         """It waits, until `unpark`; told when its session ends or its follower is called, or has been since."""
         session, cache, follower_id = self.session, self._cache, self._request.follower_id
@@ -107,6 +112,14 @@ class FetchScope:
     def few_items(self) -> Sequence[FetchPartition]:
         """The first of them, as many as are looked at in one turn; what is asked for without session is no more."""
         return self.session.first_candidates(FEW_PARTITIONS) if self.session is not None else self._request.asked
+
+    def named_items(self) -> list[FetchPartition]:
+        """What the request names, as its session has it."""
+        session, uses_topic_ids = self.session, self.uses_topic_ids
+        if session is None:
+            return list(self._request.asked)
+        found = (session.item(asked.key(uses_topic_ids=uses_topic_ids)) for asked in self._request.asked)
+        return [item for item in found if item is not None]
 
     def has_others(self, count: int) -> bool:
         """There are more partitions than so many."""
@@ -189,7 +202,7 @@ class FetchScope:
             and read.partition is not None
             and not read.partition.is_fetched_by(session.follower_id, session.clock)
         )
-        session.settle(item, gave=read.size_bytes > 0, has_more=read.has_more or is_unheard or has_changed)
+        session.settle(item, gave=read.is_said_again, has_more=read.has_more or is_unheard or has_changed)
 
     def _news(
         self, session: FetchSession, reads: Sequence[tuple[FetchPartition, PartitionRead]], *, in_steps: bool

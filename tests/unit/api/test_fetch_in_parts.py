@@ -11,6 +11,7 @@ import pytest
 
 from barnabas.testing.fetches_in_parts import fetches_in_parts
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.messages import FetchResponse
 from barnabas.wire.topics import TopicPartition
 from tests.unit.api.data_broker import DataBroker
 from tests.unit.api.fetching import Run, Session, asked, scenario, settled, values
@@ -187,7 +188,89 @@ def test_errors_of_many_keep_nobody_from_having_his_records(
     scenario(run, tmp_path, body)
 
 
+@ANYBODY
+def test_what_a_response_has_left_comes_without_another_wait(
+    run: Run, tmp_path: Path, version: int, replica_id: int
+) -> None:
+    """Less than `min_bytes` are left, or high watermarks only: in one response they had come together."""
+
+    async def body(broker: DataBroker) -> None:
+        lead(broker)
+        session = await opened(broker, version, replica_id)
+        for number in NUMBERS:
+            for _ in range(2):
+                await broker.produce("flights", b"one", number=number)
+        size_bytes = 3 * FEW * len((await broker_read(broker)).records or b"")
+        given: set[int] = set()
+        found = await session.fetch(max_wait_ms=WAIT_MS, min_bytes=size_bytes)
+        while found:
+            given |= set(found)
+            if len(given) == COUNT:
+                return
+            named = [asked(number, 2, log_start_offset=0) for number in found]
+            request = session.fetch(*named, max_wait_ms=WAIT_MS, min_bytes=1 << 20)
+            found = await asyncio.wait_for(request, 30)
+        pytest.fail(f"nothing more than of {given}")
+
+    scenario(run, tmp_path, body)
+
+
+async def broker_read(broker: DataBroker) -> FetchResponse.PartitionData:
+    return (await Session(broker.connect()).fetch(asked(0)))[0]
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_errors_of_all_are_told_in_parts(run: Run, tmp_path: Path, version: int) -> None:
+    """They are answered at once, so nobody need look at all of them before."""
+
+    async def body(broker: DataBroker) -> None:
+        lead(broker)
+        session = Session(broker.connect(), version, 2)
+        await session.fetch(*(asked(number, 99, log_start_offset=0) for number in NUMBERS))
+        told: set[int] = set()
+        for _ in range(COUNT):
+            found = await session.fetch(max_wait_ms=WAIT_MS)
+            assert 0 < len(found) <= 2 * FEW
+            told |= set(found)
+        assert told == set(NUMBERS)
+
+    scenario(run, tmp_path, body)
+
+
 def high_watermark(broker: DataBroker, number: int) -> int:
     log = broker.replicas.get_partition(TopicPartition("flights", number)).log
     assert log is not None
     return log.high_watermark
+
+
+@pytest.mark.parametrize("version", [11, 12, 17])
+def test_a_follower_that_keeps_up_with_steady_news_of_all_is_caught_up_with_each(
+    run: Run, tmp_path: Path, version: int
+) -> None:
+    """Each has news in each request, and is looked at in a few: what its follower says of it counts nonetheless, when
+    it says so. Later it would be behind what the leader had in the requests between, and leave the ISR."""
+
+    async def body(broker: DataBroker) -> None:
+        lead(broker, isr=(1, 2))
+        session = await opened(broker, version, 2)
+        ends = dict.fromkeys(NUMBERS, 0)
+        given: list[int] = []
+        before: dict[int, float] = {}
+        for turn in range(4 * COUNT):
+            if turn == 2 * COUNT:
+                before = {number: caught_up_time(broker, number) for number in NUMBERS}
+            for number in NUMBERS:
+                await broker.produce("flights", b"more", number=number)
+            named = [asked(number, ends[number], log_start_offset=0) for number in given]
+            found = await session.fetch(*named, max_wait_ms=WAIT_MS)
+            given = [number for number, data in found.items() if data.records]
+            assert len(given) <= 2 * FEW
+            for number in given:
+                ends[number] += len(values(found[number]))
+        assert all(caught_up_time(broker, number) > before[number] for number in NUMBERS)
+
+    scenario(run, tmp_path, body)
+
+
+def caught_up_time(broker: DataBroker, number: int) -> float:
+    return broker.replicas.get_partition(TopicPartition("flights", number)).in_sync.by_id[2].caught_up_time
