@@ -226,12 +226,12 @@ class FetchReader:
         """What a follower says that it has of partitions which are read for its next requests only. Taken note of then
         it would be less than what their leader had in the requests between: who keeps up would seem to lag."""
         are_read = {item for item, _ in reads}
-        items = [item for item in scope.named_items() if item not in are_read]
         nothing = _Limit(parameters, None, is_throttled=False)
         nothing.bytes = nothing.catch_up_bytes = 0
         nothing.has_minimum = False
-        for start in range(0, len(items), READ_PER_STEP):
-            self._read(parameters, scope, items[start : start + READ_PER_STEP], nothing, [], updates_followers=True)
+        for some in scope.named_items(READ_PER_STEP):
+            items = [item for item in some if item not in are_read]
+            self._read(parameters, scope, items, nothing, [], updates_followers=True)
             yield
 
     def _limit(self, parameters: FetchParameters, scope: FetchScope, *, updates_followers: bool) -> _Limit:

@@ -113,13 +113,15 @@ class FetchScope:
         """The first of them, as many as are looked at in one turn; what is asked for without session is no more."""
         return self.session.first_candidates(FEW_PARTITIONS) if self.session is not None else self._request.asked
 
-    def named_items(self) -> list[FetchPartition]:
-        """What the request names, as its session has it."""
-        session, uses_topic_ids = self.session, self.uses_topic_ids
-        if session is None:
-            return list(self._request.asked)
-        found = (session.item(asked.key(uses_topic_ids=uses_topic_ids)) for asked in self._request.asked)
-        return [item for item in found if item is not None]
+    def named_items(self, count: int) -> Iterator[Sequence[FetchPartition]]:
+        """What the request names, as its session has it, so many at a time."""
+        session, request = self.session, self._request
+        for start in range(0, len(request.asked), count):
+            some = request.asked[start : start + count]
+            if session is not None:
+                found = (session.item(asked.key(uses_topic_ids=request.uses_topic_ids)) for asked in some)
+                some = [item for item in found if item is not None]
+            yield some
 
     def has_others(self, count: int) -> bool:
         """There are more partitions than so many."""

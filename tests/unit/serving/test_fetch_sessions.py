@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
+from barnabas.log.partition.leader_epochs import EpochEnd
 from barnabas.serving import fetch_session, fetch_sessions
 from barnabas.serving.fetch_partition import FetchPartition, PartitionRead
 from barnabas.serving.fetch_sessions import EVICTION_SECONDS, FetchScope, FetchSessionCache, SessionRequest
@@ -270,6 +271,32 @@ def test_news_is_what_the_client_was_not_told(change: dict[str, Any], *, is_news
     assert fetched.note_sent(read._replace(**change)) is is_news
     if "code" in change:
         assert fetched.note_sent(read)  # that the error is over
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_what_a_follower_could_not_take_over_is_said_again(epoch: int) -> None:
+    """Where the logs part, nothing else counts; and one in a new epoch drops what was said in the former one."""
+    fetched = item(0, leader_epoch=3)
+    read = PartitionRead(ErrorCode.NONE, high_watermark=5, log_start_offset=0)
+    assert fetched.note_sent(read._replace(diverging=EpochEnd(2, 4)))
+    assert fetched.note_sent(read)
+    assert not fetched.note_sent(read)
+    fetched.update(item(0, leader_epoch=epoch))
+    assert fetched.note_sent(read) is (epoch == 4)
+
+
+def test_what_had_something_to_say_comes_after_all_others() -> None:
+    sessions = Sessions(1)
+    session = sessions.cache.sessions[sessions.open(5)]
+    reads = {
+        0: PartitionRead(ErrorCode.OFFSET_OUT_OF_RANGE),
+        1: PartitionRead(ErrorCode.NONE, preferred_replica=2),
+        2: PartitionRead(ErrorCode.NONE, diverging=EpochEnd(2, 4)),
+        3: PartitionRead(ErrorCode.NONE),
+    }
+    scope = sessions.scope(session.session_id, 1)
+    list(scope.select([(each, reads[each.topic_partition.partition]) for each in session.candidates[:4]]))
+    assert [each.topic_partition.partition for each in session.candidates] == [3, 4, 0, 1, 2]
 
 
 def test_a_full_scope_has_what_it_names() -> None:
