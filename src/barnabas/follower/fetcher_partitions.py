@@ -143,13 +143,14 @@ class FetcherPartitions:
     Whatever may change the position of a partition marks it; `changed` gives the marked ones once, and only those are
     looked at for the next request.
 
-    Invariant: nothing is among `_moved` and among `_changed`.
+    Invariant: nothing is among `_urgent` and among `_changed`.
     """
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, FetchedPartition] = {}
-        self._moved: dict[TopicPartition, None] = {}
-        """Marked ones that are fetched from another offset than before."""
+        self._urgent: dict[TopicPartition, None] = {}
+        """Marked ones of which the leader gives in vain what it gives before it is told: they are fetched from another
+        offset now, or not at all for a while."""
         self._changed: dict[TopicPartition, None] = {}
         """All others that are marked."""
         self._unsettled: dict[TopicPartition, FetchedPartition] = {}
@@ -196,7 +197,7 @@ class FetcherPartitions:
         """Records were appended."""
         fetched.fetch_offset = fetch_offset
         fetched.last_fetched_epoch = last_fetched_epoch
-        self._mark_moved(fetched.topic_partition)
+        self._mark_urgent(fetched.topic_partition)
 
     def go_last(self, fetched: FetchedPartition) -> None:
         """All others of this fetcher come before it, whenever all are named."""
@@ -229,7 +230,7 @@ class FetcherPartitions:
         fetched.fetch_offset = fetch_offset
         fetched.last_fetched_epoch = last_fetched_epoch
         self._unsettled.pop(fetched.topic_partition, None)
-        self._mark_moved(fetched.topic_partition)
+        self._mark_urgent(fetched.topic_partition)
 
     def unsettled(self) -> list[FetchedPartition]:
         """What has to be settled now: cut off, or reset."""
@@ -249,7 +250,7 @@ class FetcherPartitions:
         if fetched.delayed_until is None:
             fetched.delayed_until = until
             heapq.heappush(self._delays, (until, next(self._delay_numbers), fetched))
-            self._mark(fetched.topic_partition)
+            self._mark_urgent(fetched.topic_partition)
 
     @property
     def next_delay_end(self) -> float | None:
@@ -269,13 +270,14 @@ class FetcherPartitions:
         """The partitions that are marked, until of so many there is something to say; the others stay marked. To be
         exhausted before anything else is done here.
 
-        `told` are those that the leader knows of. However many of them have moved, these come first, and all: what is
-        not said of them their leader gives again, and what it says of them meanwhile is dropped, and not said again;
-        and it would take a follower that has their records only later for one that lags. Some others come nonetheless.
+        `told` are those that the leader knows of. However many of them have moved or are delayed, these come first, and
+        all: what it gives of them before it knows is dropped, whatever a throttle allows, and what it says of them is
+        not said again; and it would take a follower that says only later what it has for one that lags. Some others
+        come nonetheless.
         """
-        moved, self._moved = self._moved, {}
+        urgent, self._urgent = self._urgent, {}
         others = at_most // _OTHERS_PART
-        for topic_partition in moved:
+        for topic_partition in urgent:
             if topic_partition in told:
                 at_most -= 1
                 yield topic_partition, self._position(topic_partition)
@@ -295,22 +297,22 @@ class FetcherPartitions:
     @property
     def has_marked(self) -> bool:
         """Some are marked."""
-        return bool(self._changed or self._moved)
+        return bool(self._changed or self._urgent)
 
     def only_changed(self, topic_partition: TopicPartition) -> FetchedPartition | None:
         """The partition, if it is here and no other one is marked; the mark stays."""
-        moved, changed = self._moved, self._changed
-        if len(moved) + len(changed) == 1 and (topic_partition in moved or topic_partition in changed):
+        urgent, changed = self._urgent, self._changed
+        if len(urgent) + len(changed) == 1 and (topic_partition in urgent or topic_partition in changed):
             return self._partitions.get(topic_partition)
         return None
 
     def forget_changed(self) -> None:
         """What is marked was looked at otherwise than by `changed`."""
-        self._moved, self._changed = {}, {}
+        self._urgent, self._changed = {}, {}
 
     def everything(self, at_most: int = sys.maxsize) -> Iterator[Wanted]:
         """As `changed`, where all are marked, and the leader knows of none."""
-        self._moved, self._changed = {}, dict.fromkeys(self._partitions)
+        self._urgent, self._changed = {}, dict.fromkeys(self._partitions)
         return self.changed(at_most)
 
     def take_withheld(self) -> list[FetchedPartition]:
@@ -333,9 +335,9 @@ class FetcherPartitions:
         self._mark(fetched.topic_partition)
 
     def _mark(self, topic_partition: TopicPartition) -> None:
-        if topic_partition not in self._moved:
+        if topic_partition not in self._urgent:
             self._changed[topic_partition] = None
 
-    def _mark_moved(self, topic_partition: TopicPartition) -> None:
+    def _mark_urgent(self, topic_partition: TopicPartition) -> None:
         self._changed.pop(topic_partition, None)
-        self._moved[topic_partition] = None
+        self._urgent[topic_partition] = None

@@ -130,6 +130,25 @@ def test_all_that_got_records_are_named_next_and_some_others(count: int) -> None
     in_setting(test)
 
 
+def test_all_that_are_delayed_are_forgotten_next_and_some_others_are_named() -> None:
+    """Else their leader goes on to give what is dropped, though a throttle holds it back."""
+
+    async def test(setting: Setting) -> None:
+        every = [partition(number) for number in ALL]
+        setting.fetcher.add(every)
+        for epoch, numbers in enumerate(([0, 1], [2, 3], [4])):
+            (await named(setting, epoch, numbers, waits=epoch == 2)).on_response(empty_response())
+        sent = await named(setting, 3, [], waits=True)
+        setting.fetcher.add(map(partition, range(COUNT, COUNT + 4)))
+        for each in every:
+            setting.fetcher._partitions.delay(each, 1e9)
+        sent.on_response(empty_response())
+        sent = await named(setting, 4, [COUNT], waits=False)
+        assert [topic.partitions for topic in sent.message.forgotten_topics_data] == [ALL]
+
+    in_setting(test)
+
+
 def test_one_that_is_not_written_yet_has_nobody_asked_again_at_once() -> None:
     """It is looked at again after a while, and nothing is left to say until then."""
 
