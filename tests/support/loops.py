@@ -1,5 +1,5 @@
-"""On which event loops tests run their coroutines: on asyncio's and on uvloop's where sockets, turns and transports are
-what is tested; else on uvloop's alone, which a broker has where it is installed.
+"""On which event loops tests run their coroutines: units on uvloop's alone, which a broker has where it is installed;
+those of the rooms whose subject are sockets, turns and transports, and real processes, on asyncio's too.
 
 `BARNABAS_BOTH_LOOPS=1` has all of them run on both, as `.ci/nightly` does.
 """
@@ -37,5 +37,11 @@ def runner(loop: str) -> Callable[[Coroutine[Any, Any, Any]], Any]:
 
 @pytest.fixture(params=ONE, name="run")
 def run_on_one(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
-    """Instead of `run`, in the `conftest.py` of a room where the kind of loop makes no difference."""
+    """Instead of `run` of all suites, in the `conftest.py` of the units."""
+    return runner(request.param)
+
+
+@pytest.fixture(params=BOTH, name="run")
+def run_on_both(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    """Instead of `run_on_one`, in the `conftest.py` of a room where the kind of loop makes a difference."""
     return runner(request.param)

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 
 from barnabas.kernel.real_host import real_host
-from tests.support.loops import run_on_one
 from tests.unit.log.log_broker import LogBroker, log_broker
-
-__all__ = ["run_on_one", "with_broker"]
 
 Scenario = Callable[[LogBroker], Coroutine[Any, Any, Any]]
 
