@@ -36,8 +36,19 @@ def _module(package: str, file: str) -> str:
     return ".".join([package, *file.removesuffix(".py").removesuffix("__init__").rstrip("/").split("/")]).rstrip(".")
 
 
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All of them, within others too. Of the nodes of a file they are a tenth, which `ast.walk` would go through."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            within = getattr(node, field, ())
+            yield from within
+            waiting += within
+
+
 def _imported(tree: ast.AST, modules: Collection[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for alias in node.names:
                 name = f"{node.module}.{alias.name}"
