@@ -15,9 +15,9 @@ import kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.support.barnabas_up import READY_SECONDS, SOURCE, STOP_SECONDS, Up, is_running
+from tests.support.barnabas_up import READY_SECONDS, SOURCE, Up, is_running
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import leaders, metadata
+from tests.support.wire_calls import metadata
 
 RECORDS = 300
 TOPIC = "flights"
@@ -132,33 +132,6 @@ def test_what_was_written_is_there_after_a_stop_and_a_start_on_the_same_ports(tm
         assert again.stop() == 0
 
 
-def test_a_killed_supervisor_takes_its_processes_along(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", 2)
-    up.kill()
-    wait_until(
-        lambda: not any(is_running(process_id) for process_id in up.process_ids), "all processes end", STOP_SECONDS
-    )
-
-
-def test_a_broker_that_ends_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", 3, "--no-restart")
-    try:
-        produce(up.bootstrap_servers)
-        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(RECORDS))
-        os.kill(up.said["brokers"][2]["process_id"], signal.SIGKILL)
-        wait_until(lambda: "broker-3 ended with status -9" in up.errors(), "the end is reported")
-        assert "It stays down (--no-restart). The others go on" in up.errors()
-        others = up.ports[:2]
-        wait_until(lambda: all(len(metadata(port).brokers) == 2 for port in others), "the others know")
-        wait_until(lambda: set(leaders(others[0], TOPIC).values()) <= {1, 2}, "the others lead")
-        servers = ",".join(f"127.0.0.1:{port}" for port in others)
-        produce(servers)
-        # The group goes on where it was.
-        assert consume_by_confluent(servers, "one") == list(range(RECORDS))
-    finally:
-        assert up.stop() == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -179,41 +152,6 @@ def test_says_what_is_wrong_and_leaves_nothing_running(tmp_path: Path, arguments
     assert done.returncode in {1, 2}
     assert problem in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def broker_command(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "barnabas.cli", "broker", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=READY_SECONDS,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        check=False,
-    )
-
-
-def test_a_second_broker_with_the_same_id_is_refused_and_the_first_stays(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", 1, "--override", "zookeeper.session.timeout.ms=4000")
-    try:
-        file = tmp_path / "data" / "broker-1" / "server.properties"
-        elsewhere = ["--override", f"log.dirs={tmp_path / 'other'}", "--override", "listeners=PLAINTEXT://127.0.0.1:0"]
-        logs = ["--override", f"barnabas.logs.directory={tmp_path / 'other-logs'}"]
-        done = broker_command([str(file), *elsewhere, *logs])
-        assert done.returncode == 1
-        assert "Another broker with the id 1 is alive" in done.stderr
-        assert "waiting for that" in (tmp_path / "other-logs" / "server.log").read_text()
-        assert len(metadata(up.ports[0]).brokers) == 1
-        # Nor may another id take the directories over.
-        refused = broker_command([str(file), "--override", "broker.id=2", *logs])
-        assert refused.returncode == 1
-        assert "in use by another broker" in refused.stderr
-    finally:
-        assert up.stop() == 0
-    without = broker_command(
-        [str(file), "--override", "zookeeper.connect=127.0.0.1:1", "--override", "listeners=SSL://:0"]
-    )
-    assert without.returncode == 1
-    assert "listeners" in without.stderr
 
 
 def test_a_console_comes_and_goes_with_the_cluster(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +18,11 @@ from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.messages import FindCoordinatorRequest, JoinGroupRequest, OffsetFetchRequest, SyncGroupRequest
 from tests.cluster.test_supervisor import processes_with
-from tests.cluster.test_up import TOPIC, consume_by_confluent, produce
-from tests.support.barnabas_up import Up, is_running
+from tests.cluster.test_up import RECORDS, TOPIC, consume_by_confluent, produce
+from tests.support.barnabas_up import READY_SECONDS, SOURCE, STOP_SECONDS, Up, is_running
 from tests.support.failing_disks import FullDisk, NotPermittedError
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import call, create_topic, metadata
+from tests.support.wire_calls import call, create_topic, leaders, metadata
 
 PATIENCE_SECONDS = 60.0
 SESSION = ("--override", "zookeeper.session.timeout.ms=4000")
@@ -302,3 +304,65 @@ def test_a_broker_whose_records_were_taken_away_is_remarked(tmp_path: Path) -> N
     assert again.stop() == 0
     assert "barnabas up: broker-1: The log directory is empty" in again.errors()
     assert "correct log.dirs" in again.errors()
+
+
+def test_a_killed_supervisor_takes_its_processes_along(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 2)
+    up.kill()
+    wait_until(
+        lambda: not any(is_running(process_id) for process_id in up.process_ids), "all processes end", STOP_SECONDS
+    )
+
+
+def test_a_broker_that_ends_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 3, "--no-restart")
+    try:
+        produce(up.bootstrap_servers)
+        assert consume_by_confluent(up.bootstrap_servers, "one") == list(range(RECORDS))
+        os.kill(up.said["brokers"][2]["process_id"], signal.SIGKILL)
+        wait_until(lambda: "broker-3 ended with status -9" in up.errors(), "the end is reported")
+        assert "It stays down (--no-restart). The others go on" in up.errors()
+        others = up.ports[:2]
+        wait_until(lambda: all(len(metadata(port).brokers) == 2 for port in others), "the others know")
+        wait_until(lambda: set(leaders(others[0], TOPIC).values()) <= {1, 2}, "the others lead")
+        servers = ",".join(f"127.0.0.1:{port}" for port in others)
+        produce(servers)
+        # The group goes on where it was.
+        assert consume_by_confluent(servers, "one") == list(range(RECORDS))
+    finally:
+        assert up.stop() == 0
+
+
+def broker_command(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "barnabas.cli", "broker", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=READY_SECONDS,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        check=False,
+    )
+
+
+def test_a_second_broker_with_the_same_id_is_refused_and_the_first_stays(tmp_path: Path) -> None:
+    up = Up(tmp_path / "data", 1, "--override", "zookeeper.session.timeout.ms=4000")
+    try:
+        file = tmp_path / "data" / "broker-1" / "server.properties"
+        elsewhere = ["--override", f"log.dirs={tmp_path / 'other'}", "--override", "listeners=PLAINTEXT://127.0.0.1:0"]
+        logs = ["--override", f"barnabas.logs.directory={tmp_path / 'other-logs'}"]
+        done = broker_command([str(file), *elsewhere, *logs])
+        assert done.returncode == 1
+        assert "Another broker with the id 1 is alive" in done.stderr
+        assert "waiting for that" in (tmp_path / "other-logs" / "server.log").read_text()
+        assert len(metadata(up.ports[0]).brokers) == 1
+        # Nor may another id take the directories over.
+        refused = broker_command([str(file), "--override", "broker.id=2", *logs])
+        assert refused.returncode == 1
+        assert "in use by another broker" in refused.stderr
+    finally:
+        assert up.stop() == 0
+    without = broker_command(
+        [str(file), "--override", "zookeeper.connect=127.0.0.1:1", "--override", "listeners=SSL://:0"]
+    )
+    assert without.returncode == 1
+    assert "listeners" in without.stderr
