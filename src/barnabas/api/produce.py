@@ -12,7 +12,6 @@ Requests of the usual shape are decoded by `produce_fast_path`, all others by th
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -38,8 +37,10 @@ from barnabas.wire.byte_work import TakesLongError
 from barnabas.wire.compiler_decode import STEP_ELEMENTS as DECODED_PER_STEP
 from barnabas.wire.errors import ErrorCode, KafkaError
 from barnabas.wire.messages import ProduceRequest, ProduceResponse
+from barnabas.wire.record_batch import ATTRIBUTE_TRANSACTIONAL, ATTRIBUTES_LOW_AT, MAGIC_AT, PRODUCER, PRODUCER_AT
 from barnabas.wire.record_errors import RecordsError
 from barnabas.wire.record_validation import check_produce_version
+from barnabas.wire.records import MAGIC_V2
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,11 +49,6 @@ if TYPE_CHECKING:
     from barnabas.log.partition.write_queue import WriteQueue
     from barnabas.log.producers.producer_state import ProducerState, Verification
 
-_TRANSACTIONAL: Final = 0x10
-_ATTRIBUTES_AT: Final = 22
-_PRODUCER: Final = struct.Struct("!qhi")
-_PRODUCER_AT: Final = 43
-"""Id, epoch and base sequence."""
 _SOME: Final = DECODED_PER_STEP
 """So many partitions, or four times as many topics, do not fit into a frame that is decoded in one step."""
 _SHOWN_MAX: Final = 10
@@ -237,7 +233,7 @@ class ProduceHandler:
 
     def _unverified(self, transactional_id: str, batch: _Batch, records: memoryview) -> _Unverified | None:
         """None where the transaction is open in the partition. Raises KafkaError where this broker does not lead it."""
-        producer_id, epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+        producer_id, epoch, sequence = PRODUCER.unpack_from(records, PRODUCER_AT)
         producers = self._verification.producers(batch.kind.topic_partition)
         verification = producers.begin_verification(producer_id, epoch, sequence)
         if verification is None:
@@ -478,7 +474,7 @@ def _has_transactional(topics: Sequence[ProduceRequest.TopicProduceData]) -> boo
 def _transactional_producers(topics: Sequence[ProduceRequest.TopicProduceData]) -> set[tuple[int, int]]:
     """Ids and epochs."""
     return {
-        _PRODUCER.unpack_from(data.records, _PRODUCER_AT)[:2]
+        PRODUCER.unpack_from(data.records, PRODUCER_AT)[:2]
         for topic in topics
         for data in topic.partition_data
         if data.records is not None and _is_transactional(memoryview(data.records))
@@ -501,9 +497,9 @@ def _check_one_producer(producers: set[tuple[int, int]]) -> None:
 def _is_transactional(records: memoryview) -> bool:
     """Looks at the first batch; a request that may have transactional batches has only one per partition."""
     return (
-        len(records) >= _PRODUCER_AT + _PRODUCER.size
-        and records[16] == 2
-        and bool(records[_ATTRIBUTES_AT] & _TRANSACTIONAL)
+        len(records) >= PRODUCER_AT + PRODUCER.size
+        and records[MAGIC_AT] == MAGIC_V2
+        and bool(records[ATTRIBUTES_LOW_AT] & ATTRIBUTE_TRANSACTIONAL)
     )
 
 

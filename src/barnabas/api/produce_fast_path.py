@@ -30,7 +30,16 @@ from barnabas.wire.compression_types import CompressionType
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.headers import read_request_header
 from barnabas.wire.primitives import Buffer, ProtocolError
-from barnabas.wire.record_batch import ATTRIBUTE_COMPRESSION, BATCH_HEADER_BYTES
+from barnabas.wire.record_batch import (
+    ATTRIBUTE_COMPRESSION,
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    ATTRIBUTES_LOW_AT,
+    BATCH_HEADER_BYTES,
+    MAGIC_AT,
+    RECORD_COUNT_AT,
+)
+from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -52,13 +61,7 @@ _COMPACT: Final = struct.Struct(">H")
 _COMPACT_SIZE_MAX: Final = (1 << 14) - 2
 """Bytes of records whose size stands in a varint of two bytes, as that of a few records does."""
 _BATCH_SIZE_AT: Final = 8
-_BATCH_SIZE_END: Final = 12
-_MAGIC_AT: Final = 16
-_MAGIC: Final = 2
-_ATTRIBUTES_AT: Final = 22
-"""In a batch, the low byte of its attributes; the high one has no bits yet."""
-_RECORD_COUNT_AT: Final = 57
-_TRANSACTIONAL_OR_CONTROL: Final = 0x30
+_TRANSACTIONAL_OR_CONTROL: Final = ATTRIBUTE_TRANSACTIONAL | ATTRIBUTE_CONTROL
 """The bits of the attributes that are left to the codec's requests."""
 _LEFT_TO_THE_CODEC: Final = _TRANSACTIONAL_OR_CONTROL | ATTRIBUTE_COMPRESSION
 _COLLECTED_BYTES_MAX: Final = 4096
@@ -291,8 +294,8 @@ class ProduceFastPath:
             size_bytes = records_end - records_start
             if (
                 size == (_compact_size(size_bytes) if self._is_compact else size_bytes)
-                and length == size_bytes - _BATCH_SIZE_END
-                and magic == _MAGIC
+                and length == size_bytes - LOG_OVERHEAD_BYTES
+                and magic == MAGIC_V2
                 and not attributes & _LEFT_TO_THE_CODEC
                 and key_and_version == self._key_and_version
                 and prefix == self._prefix
@@ -311,7 +314,7 @@ class ProduceFastPath:
         records_start, records_end = found
         if not _is_soon_checked(buffer, records_start):
             copied_bytes_max = 0
-        elif buffer[records_start + _ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION == CompressionType.LZ4:
+        elif buffer[records_start + ATTRIBUTES_LOW_AT] & ATTRIBUTE_COMPRESSION == CompressionType.LZ4:
             copied_bytes_max = min(copied_bytes_max, _COLLECTED_LZ4_BYTES_MAX)
         if records_end - records_start > copied_bytes_max:
             return connection, correlation_id, memoryview(buffer)[records_start:records_end]
@@ -331,11 +334,11 @@ class ProduceFastPath:
         size_bytes = records_end - records_start
         if (
             size_bytes < BATCH_HEADER_BYTES
-            or _size_at(buffer, records_start + _BATCH_SIZE_AT)[0] != size_bytes - _BATCH_SIZE_END
-            or buffer[records_start + _MAGIC_AT] != _MAGIC
+            or _size_at(buffer, records_start + _BATCH_SIZE_AT)[0] != size_bytes - LOG_OVERHEAD_BYTES
+            or buffer[records_start + MAGIC_AT] != MAGIC_V2
         ):
             return None
-        attributes = buffer[records_start + _ATTRIBUTES_AT]
+        attributes = buffer[records_start + ATTRIBUTES_LOW_AT]
         if attributes & _TRANSACTIONAL_OR_CONTROL:
             return None
         if attributes & ATTRIBUTE_COMPRESSION == CompressionType.ZSTD and self.kind.api_version < _ZSTD_SINCE_VERSION:
@@ -579,14 +582,14 @@ def _refused(code: ErrorCode) -> str:
 
 def _record_count(buffer: bytearray | memoryview, records_start: int) -> int:
     """What the batch says that it has."""
-    return int.from_bytes(buffer[records_start + _RECORD_COUNT_AT : records_start + BATCH_HEADER_BYTES])
+    return int.from_bytes(buffer[records_start + RECORD_COUNT_AT : records_start + BATCH_HEADER_BYTES])
 
 
 def _is_soon_checked(buffer: bytearray | memoryview, records_start: int) -> bool:
     """Whether a batch of few bytes has few records, which are not much larger than it is when they are decompressed.
     Gzip makes a thousand bytes of one, and zstd ten thousand.
     """
-    codec = buffer[records_start + _ATTRIBUTES_AT] & ATTRIBUTE_COMPRESSION
+    codec = buffer[records_start + ATTRIBUTES_LOW_AT] & ATTRIBUTE_COMPRESSION
     if not codec:
         return True
     record_count = _record_count(buffer, records_start)

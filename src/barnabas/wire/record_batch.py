@@ -23,8 +23,15 @@ from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 BATCH_HEADER_BYTES: Final = 61
 """From the base offset to the record count."""
 
+MAGIC_AT: Final = 16
 CHECKSUMMED_FROM: Final = 21
 """Where the attributes begin; the checksum covers them and all that follows."""
+ATTRIBUTES_LOW_AT: Final = 22
+"""The low byte of the attributes; the high one has no bits yet."""
+PRODUCER_AT: Final = 43
+PRODUCER: Final = struct.Struct(">qhi")
+"""Id, epoch and base sequence."""
+RECORD_COUNT_AT: Final = 57
 
 ATTRIBUTE_COMPRESSION: Final = 0x07
 """The bits of the codec."""
@@ -43,11 +50,8 @@ _LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 _CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
-_ATTRIBUTES_LOW_AT: Final = 22
-_PRODUCER_AT: Final = 43
 _OFFSET: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
-_PRODUCER: Final = struct.Struct(">qhi")
 _CRC_AND_ATTRIBUTES: Final = struct.Struct(">Ih")
 
 
@@ -166,9 +170,9 @@ def set_producer(
     """Sets whose batch it is, in a batch that fills its buffer, and the checksum; also that it belongs to that
     producer's transaction.
     """
-    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     if is_transactional:
-        batch[_ATTRIBUTES_LOW_AT] |= ATTRIBUTE_TRANSACTIONAL
+        batch[ATTRIBUTES_LOW_AT] |= ATTRIBUTE_TRANSACTIONAL
     set_checksum(batch)
 
 

@@ -14,7 +14,14 @@ from barnabas.kernel.host import Files
 from barnabas.log.directories.files import read_at
 from barnabas.log.segments.batch_scan import scan_batches
 from barnabas.wire import crc
-from barnabas.wire.record_batch import BATCH_HEADER_BYTES, CHECKSUMMED_FROM, HEADER, BatchHeader, RecordBatch
+from barnabas.wire.record_batch import (
+    BATCH_HEADER_BYTES,
+    CHECKSUMMED_FROM,
+    HEADER,
+    MAGIC_AT,
+    BatchHeader,
+    RecordBatch,
+)
 from barnabas.wire.record_errors import CorruptRecordError
 from barnabas.wire.records import LOG_OVERHEAD_BYTES, MAGIC_V2, Batch
 
@@ -23,7 +30,6 @@ _BUFFER_FROM: Final = 2048
 """Half a page. Where the target of a copy lies up to 31 bytes behind its source within a page, as the beginning of a
 large `bytearray` does when a file is read from its beginning, some processors (Zen 3) are four times slower."""
 _PREFIX_BYTES: Final = 17  # offset, size, leader epoch or CRC-32, magic
-_MAGIC_AT: Final = 16
 
 
 class CheckedBatch(NamedTuple):
@@ -52,7 +58,7 @@ def checked_batches(files: Files, descriptor: int, end: int) -> Iterator[Checked
             filled = _fill(files, descriptor, view, position, end)
             if filled < _PREFIX_BYTES:
                 return
-        if view[at + _MAGIC_AT] != MAGIC_V2:
+        if view[at + MAGIC_AT] != MAGIC_V2:
             old_from = position + at
             position, at, filled = old_from, 0, 0
             for batch_position, batch in scan_batches(files, descriptor, old_from, end):
