@@ -1,8 +1,10 @@
-"""The table of docs/architecture.md that says where what is: each function it names is in its file."""
+"""The tables of docs/architecture.md: each function that the one of what is where names is in its file, and so are the
+files that the glossary names."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,11 @@ def test_names_functions_that_there_are(file: str, function: str) -> None:
         assert found, f"{file} has no {name}"
         (node,) = found
         body = getattr(node, "body", [])
+
+
+def test_the_glossary_names_files_and_folders_that_there_are() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    words = text[text.index("| word | meaning |") :].split("\n\n")[0]
+    named = re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", words)
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / "src" / "barnabas" / name).exists()] == []
