@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import enum
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.kernel.ids import ZERO_UUID, Uuid
@@ -58,30 +59,37 @@ def requested_partitions(request: LeaderAndIsrRequest) -> Iterator[RequestedPart
 
 
 def in_pieces(request: LeaderAndIsrRequest, partitions_max: int) -> Iterator[LeaderAndIsrRequest]:
-    """The request as several, of at most so many partitions each, in its order; itself where it has no more."""
-    count = len(request.ungrouped_partition_states) + sum(len(topic.partition_states) for topic in request.topic_states)
-    if count <= partitions_max:
+    """The request as several, of at most so many partitions each, in its order; itself where it has no more. A new
+    replica counts as two: its log is to be made.
+    """
+    states = [request.ungrouped_partition_states, *(topic.partition_states for topic in request.topic_states)]
+    if sum(map(_weight, islice(chain.from_iterable(states), partitions_max + 1))) <= partitions_max:
         yield request
         return
-    ungrouped = request.ungrouped_partition_states
-    for start in range(0, len(ungrouped), partitions_max):
-        piece = _empty(request)
-        piece.ungrouped_partition_states = ungrouped[start : start + partitions_max]
-        yield piece
     piece, room = _empty(request), partitions_max
+    for state in request.ungrouped_partition_states:
+        if room <= 0:
+            yield piece
+            piece, room = _empty(request), partitions_max
+        piece.ungrouped_partition_states.append(state)
+        room -= _weight(state)
     for topic in request.topic_states:
-        start = 0
-        while start < len(topic.partition_states):
-            some = copy.copy(topic)
-            some.partition_states = topic.partition_states[start : start + room]
-            piece.topic_states.append(some)
-            start += len(some.partition_states)
-            room -= len(some.partition_states)
-            if not room:
+        some: LeaderAndIsrRequest.LeaderAndIsrTopicState | None = None
+        for state in topic.partition_states:
+            if room <= 0:
                 yield piece
-                piece, room = _empty(request), partitions_max
-    if piece.topic_states:
-        yield piece
+                piece, room, some = _empty(request), partitions_max, None
+            if some is None:
+                some = copy.copy(topic)
+                some.partition_states = []
+                piece.topic_states.append(some)
+            some.partition_states.append(state)
+            room -= _weight(state)
+    yield piece
+
+
+def _weight(state: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> int:
+    return 2 if state.is_new else 1
 
 
 def _empty(request: LeaderAndIsrRequest) -> LeaderAndIsrRequest:

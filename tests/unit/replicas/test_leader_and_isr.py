@@ -54,6 +54,18 @@ def test_partitions_without_topics_are_cut_too() -> None:
     assert [len(piece.ungrouped_partition_states) for piece in pieces] == [3, 3, 1]
 
 
+def test_new_replicas_count_twice_since_their_logs_are_made() -> None:
+    request = request_of(3, 9)
+    for number, state in enumerate(state for topic in request.topic_states for state in topic.partition_states):
+        state.is_new = number >= 5
+    pieces = list(in_pieces(request, 4))
+    assert [len(list(requested_partitions(piece))) for piece in pieces] == [4, 3, 2, 2, 1]
+    request = LeaderAndIsrRequest(
+        ungrouped_partition_states=[State(topic_name="t", partition_index=number, is_new=True) for number in range(3)]
+    )
+    assert [len(piece.ungrouped_partition_states) for piece in in_pieces(request, 4)] == [2, 1]
+
+
 def test_a_piece_that_is_refused_as_a_whole_has_the_whole_say_so() -> None:
     pieces = list(in_pieces(request_of(4), 3))
     first = response(requested_partitions(pieces[0]), {}, 7, ErrorCode.NONE)
