@@ -157,7 +157,7 @@ def test_one_that_is_not_written_yet_has_nobody_asked_again_at_once() -> None:
         setting.fetcher.add(every)
         (await named(setting, 0, [0, 1], waits=True)).on_response(empty_response())
         sent = await named(setting, 1, [], waits=True)
-        every[0].partition.log.has_unwritten = True  # type: ignore[union-attr, misc]
+        every[0].partition.log.has_unwritten = True  # type: ignore[union-attr]
         setting.fetcher.take_topic_id(every[0].topic_partition, TOPIC_ID)
         sent.on_response(empty_response())
         sent = await named(setting, 2, [], waits=True)
@@ -250,10 +250,8 @@ def test_what_may_not_be_fetched_now_takes_no_place_of_another() -> None:
     def given(found: Any) -> list[int]:
         return [name.partition for name, position in cast("Any", found) if position is not None]
 
-    assert given(partitions.everything(2)) == [3, 4]
-    assert partitions.has_marked
-    assert given(partitions.changed(2)) == [5]
-    assert not partitions.has_marked
+    assert (given(partitions.everything(2)), partitions.has_marked) == ([3, 4], True)
+    assert (given(partitions.changed(2)), partitions.has_marked) == ([5], False)
     partitions.end_delays(10.0)
     assert given(partitions.changed(2)) == [0, 1]
     partitions.advanced(every[5], 1, 0)
