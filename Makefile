@@ -19,7 +19,7 @@ SIMULATION_SEEDS ?= 500
 SIMULATIONS ?= tests/simulation
 # For each target of the fuzzer.
 FUZZ_SECONDS ?= 60
-# Not empty where `make simulate` comes next: its simulations are not run with the first seeds before.
+# Not empty where `make simulate` comes behind test-long: its simulations are not run with the first seeds before.
 SIMULATES_NEXT ?=
 # Three processes for two cores, since a third of what tests take is waiting.
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print((3 * (os.cpu_count() or 2) + 1) // 2)')
@@ -38,7 +38,10 @@ WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_commands.
 # pytest, and where .ci/run asks for it (BARNABAS_SECOND_TRY=1) a second try of what failed once and is not deterministic.
 TRIED_PYTEST := $(BIN)/python -m tools.second_try
 
-# What make test and make simulate both run.
+# Files that have something of make test-long, so that this collects no others: the dearest first.
+LONG = $(shell sed -nE 's/^[0-9.]+ ([^:]+)::.*/\1/p' tests/support/long_tests.txt | awk '!seen[$$0]++')
+
+# What make test-long and make simulate both run.
 SIMULATED_TWICE := $(addprefix --deselect=tests/simulation/test_,cluster_plans.py::test_a_cluster_keeps_its_promises_under_each_plan \
 	readers.py::test_readers_process_and_commit_exactly_what_they_mean_to \
 	readers.py::test_the_readers_have_met_everything_that_is_to_be_survived)
@@ -103,9 +106,13 @@ run: $(DEMO) ## The main job: a year of flights through three brokers and a Spar
 # Simulations come first: whoever is done takes from the ends of what others still have, and there are the short ones.
 .PHONY: test
 test: BESIDE_TYPES = $(COMPILED)
-test: lint ## Linters, types, units, simulations, and what is quick of the tests with processes (some 8 minutes on 2 cores)
-	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) tests/simulation tests/fuzz tests/unit
+test: lint ## Linters, types, and what is quick of units, simulations and tests with processes (some 7 minutes on 2 cores)
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "not long" tests/simulation tests/fuzz tests/unit
 	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) $(addprefix --ignore=,$(FAILURES) $(WAITS)) tests/cluster
+
+.PHONY: test-long
+test-long: $(TEST) stubs ## The units and simulations that cost most, which make test leaves out: tests/support/long_tests.txt
+	@$(TRIED_PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m long $(if $(SIMULATES_NEXT),$(SIMULATED_TWICE)) $(LONG)
 
 .PHONY: test-clients
 test-clients: $(INTEROP) ## Real Kafka clients in Python, Java, JavaScript, Go and C against three broker processes
@@ -143,7 +150,7 @@ test-suites: $(INTEROP) ## Test suites of clients' authors, on brokers of ours a
 	@$(BIN)/python -m tests.suites.run $(SUITES)
 
 .PHONY: simulate
-simulate: $(TEST) ## The simulations of make test over many more seeds (SIMULATION_SEEDS, 500)
+simulate: $(TEST) ## All simulations over many more seeds (SIMULATION_SEEDS, 500)
 	@BARNABAS_SIMULATION_SEEDS=$(SIMULATION_SEEDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(SIMULATIONS) --timeout 1800
 
 .PHONY: test-pythons

@@ -14,6 +14,7 @@ import pytest
 from tests.support.by_night import MARK as NIGHT
 from tests.support.by_night import pytest_collection_modifyitems, pytest_report_header
 from tests.support.examples import examples
+from tests.support.long_tests import MARK as LONG
 from tests.support.long_turns import pytest_runtest_teardown, pytest_terminal_summary
 from tests.support.loops import BOTH, runner
 
@@ -57,7 +58,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", NIGHT)
+    for mark in (NIGHT, LONG):
+        config.addinivalue_line("markers", mark)
 
 
 @pytest.fixture(params=BOTH)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.long_tests import mark_long
+
 MARK = "night(why): .ci/run, which has an hour, leaves it to .ci/nightly, because of what it costs and has found"
 BY_DAY = os.environ.get("BARNABAS_BY_DAY", "0") == "1"
 
@@ -21,7 +23,10 @@ def by_night(why: str, *values: Any) -> list[Any]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked, and counts it among what was deselected; a mark without a reason is an error."""
+    """Leaves out what is marked, and counts it among what was deselected; a mark without a reason is an error. What is
+    left to `make test-long` is marked for `-m`.
+    """
+    mark_long(items)
     left = []
     for item in items:
         mark = item.get_closest_marker("night")
