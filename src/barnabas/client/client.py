@@ -56,9 +56,9 @@ class Client:
             login = LinkLogin.of(settings.login, host, self.timers)
         tls = None
         if settings.tls is not None:
-            # With OpenSSL behind it, which a client without TLS need not load.
+            # Which a client without TLS need not load.
             from barnabas.link.handshakes import Handshakes
-            from barnabas.link.tls import TlsEnd
+            from barnabas.link.tls_end import TlsEnd
 
             tls = TlsEnd(settings.tls, Handshakes(host.loop, self.timers, host.offload))
         self.connections = Connections(

@@ -17,7 +17,8 @@ from barnabas.link.connection import LinkContext
 from barnabas.link.handshakes import Handshakes
 from barnabas.link.limits import LinkLimits
 from barnabas.link.places import COME_MAX
-from barnabas.link.tls import TlsConnection, TlsEnd
+from barnabas.link.tls import TlsConnection
+from barnabas.link.tls_end import TlsEnd
 
 if TYPE_CHECKING:
     import asyncio

@@ -14,7 +14,8 @@ from barnabas.link.clear import Plain, clear
 from barnabas.link.connection import LinkContext
 from barnabas.link.handshakes import Handshakes
 from barnabas.link.limits import LinkLimits
-from barnabas.link.tls import TlsConnection, TlsEnd
+from barnabas.link.tls import TlsConnection
+from barnabas.link.tls_end import TlsEnd
 
 if TYPE_CHECKING:
     import ssl

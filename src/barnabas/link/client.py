@@ -30,7 +30,7 @@ from barnabas.wire.primitives import Buffer, ProtocolError
 
 if TYPE_CHECKING:
     from barnabas.kernel.steps import Steps
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
 
 _expiry = operator.attrgetter("expires_at")
 _correlation_id_at = struct.Struct(">i").unpack_from

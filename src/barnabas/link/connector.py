@@ -12,7 +12,7 @@ from barnabas.link.outgoing import Outgoing, OutgoingSettings
 if TYPE_CHECKING:
     from barnabas.link.connection import LinkContext
     from barnabas.link.login import LinkLogin
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
 
 
 @fact

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from barnabas.kernel.timers import Timer
     from barnabas.link.connection import LinkContext
     from barnabas.link.login import LinkLogin
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
 
 _JITTER: Final = 0.2
 _SHARE_OF_LIFETIME: Final = (0.85, 0.95)

@@ -12,20 +12,20 @@ import contextlib
 import math
 import ssl  # so this module is imported only where TLS is used
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from barnabas.kernel.host import HostClosedError
 from barnabas.link.connection import Connection, Phase
 from barnabas.link.errors import AuthenticationFailedError
-from barnabas.link.handshakes import FIRST_BYTES, HANDSHAKE_MS, PATIENCE, Handshakes, one_step
+from barnabas.link.handshakes import FIRST_BYTES, HANDSHAKE_MS, PATIENCE, one_step
 from barnabas.link.tls_errors import PLAIN_HTTP, as_words
 from barnabas.link.tls_records import Records
 
 if TYPE_CHECKING:
     from barnabas.kernel.timers import Timer
     from barnabas.link.connection import LinkContext
+    from barnabas.link.tls_end import TlsEnd
     from barnabas.wire.primitives import Buffer
 
 PIECE_BYTES: Final = 64 * 1024
@@ -43,27 +43,6 @@ _RECORDS_PER_STEP: Final = 64
 """In a handshake; what follows it is not for the threads, but may be there when it is over."""
 _HANDSHAKE_BYTES_MAX: Final = 256 * 1024
 _OPEN: Final = Phase.OPEN
-
-
-@dataclass(slots=True)
-class TlsEnd:
-    """How the connections of one listener, or those to one kind of brokers, are secured.
-
-    `context` may be replaced: connections from then on have the new one.
-    """
-
-    context: ssl.SSLContext
-    handshakes: Handshakes
-    is_server: bool = False
-    goes_first: bool = False
-    """Its handshakes are worked on before others."""
-    when_secured: Callable[[Connection, bytes | None], object] | None = None
-    """Called with the peer's certificate (DER), if it has shown one, before any byte of it is handled. What it raises,
-    a ValueError, ends the connection as a handshake that fails does."""
-    when_failed: Callable[[], object] | None = None
-    """Called for each handshake that failed, but for peers that just went away."""
-    to_plain_http: bytes = b""
-    """What a peer is told that speaks HTTP and no TLS, in place of an alert."""
 
 
 class TlsConnection(asyncio.BufferedProtocol):

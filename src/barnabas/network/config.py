@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from barnabas.link.limits import LinkLimits
 
 if TYPE_CHECKING:
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
 
 
 @dataclass(frozen=True, slots=True)

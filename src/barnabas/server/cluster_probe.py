@@ -113,7 +113,7 @@ class ClusterProbe:
             login = LinkLogin.of(self._access.login, self._host, timers)
         if self._access.tls is not None:
             from barnabas.link.handshakes import Handshakes
-            from barnabas.link.tls import TlsEnd  # and OpenSSL
+            from barnabas.link.tls_end import TlsEnd
 
             tls = TlsEnd(self._access.tls, Handshakes(self._host.loop, timers, self._host.offload))
         outgoing = Outgoing(

@@ -65,7 +65,7 @@ from barnabas.serving.transaction_verification import TransactionVerifier
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
     from barnabas.server.bearer_tokens import BearerTokens
     from barnabas.server.remote_components import RemoteComponents
 

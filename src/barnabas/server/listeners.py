@@ -22,7 +22,7 @@ from barnabas.server.errors import BrokerStartError
 from barnabas.wire.endpoints import BrokerEndpoint
 
 if TYPE_CHECKING:
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
 
 _IDLE_FOREVER_MS = 2**53
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from barnabas.kernel.host import Files, Host
     from barnabas.link.clear import BeginningPlain
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
     from barnabas.server.shared_services import SharedServices
 
 _HEADER: Final = b"authorization"
@@ -165,12 +165,12 @@ class _Tls:
 
     def __init__(self, shared: SharedServices, read: Callable[[], _KeyStore], logger: logging.Logger) -> None:
         """`read` gives key and certificate. Raises what it raises."""
-        # With OpenSSL behind it, which a broker without TLS does not load.
+        # Which a broker without TLS does not load.
         from barnabas.link.clear import begin
         from barnabas.link.connection import LinkContext
         from barnabas.link.handshakes import Handshakes
         from barnabas.link.limits import LinkLimits
-        from barnabas.link.tls import TlsEnd
+        from barnabas.link.tls_end import TlsEnd
 
         host = shared.host
         self.files = ExchangedFiles(host, "key and certificate", read, self._take, logger)

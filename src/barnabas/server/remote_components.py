@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from barnabas.cluster.broker_configs import BrokerConfigs
     from barnabas.cluster.metadata_cache import MetadataCache
     from barnabas.config.derived import Values
-    from barnabas.link.tls import TlsEnd
+    from barnabas.link.tls_end import TlsEnd
 
 _AT_RUN_TIME: Final = (
     "remote.fetch.max.wait.ms",

@@ -22,6 +22,7 @@ from barnabas.config.listeners import SecurityProtocol
 from barnabas.kernel.host import Files
 from barnabas.kernel.metrics import MetricName, MetricsRegistry
 from barnabas.kernel.real_key_files import load_chain
+from barnabas.link.tls_end import TlsEnd
 from barnabas.link.tls_errors import as_words
 from barnabas.network.connection import ServerConnection
 from barnabas.server.errors import BrokerStartError
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     import ssl
 
     from barnabas.link.handshakes import Handshakes
-    from barnabas.link.tls import TlsEnd
 
 _CLIENT_AUTH: Final = "ssl.client.auth"
 _FIXED: Final = (
@@ -132,9 +132,6 @@ class BrokerTls:
         logger: logging.Logger,
     ) -> None:
         """`sides` is what `read_tls` has made of `config`."""
-        # With OpenSSL behind it, which a broker without TLS does not load.
-        from barnabas.link.tls import TlsEnd
-
         self._files = files
         self.logger = logger
         self._config = config

@@ -295,7 +295,7 @@ class BearerUsers:
                 logger.info("%s", error)
 
     async def _outstay_once(self, host: Host, context: LinkContext, tls: ssl.SSLContext) -> None:
-        from barnabas.link.tls import TlsEnd
+        from barnabas.link.tls_end import TlsEnd
 
         broker_id = host.random.choice(tuple(self._brokers))
         machine, timers = self._brokers[broker_id], context.timers

@@ -344,7 +344,7 @@ class ChangingCredentials:
             await self._look(host, timers, logger, host.random.choice(list(self._brokers)))
 
     async def _look(self, host: Host, timers: Timers, logger: logging.Logger, broker_id: int) -> None:
-        from barnabas.link.tls import TlsEnd
+        from barnabas.link.tls_end import TlsEnd
 
         def seen(_: object, der: bytes | None) -> None:
             pair = self._by_der.get(der or b"")

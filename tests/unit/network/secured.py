@@ -12,7 +12,7 @@ from typing import Any
 from barnabas.kernel.host import Host
 from barnabas.kernel.real_host import run
 from barnabas.link.handshakes import Handshakes
-from barnabas.link.tls import TlsEnd
+from barnabas.link.tls_end import TlsEnd
 from barnabas.network.config import ListenerConfig, NetworkConfig
 from barnabas.quotas.connection_rates import ConnectionRates
 from tests.support.certificates import (

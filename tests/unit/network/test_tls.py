@@ -13,7 +13,8 @@ import pytest
 from barnabas.link.connection import LinkContext
 from barnabas.link.errors import AuthenticationFailedError
 from barnabas.link.limits import LinkLimits
-from barnabas.link.tls import RECORDS_PER_TURN, TlsEnd
+from barnabas.link.tls import RECORDS_PER_TURN
+from barnabas.link.tls_end import TlsEnd
 from barnabas.network.config import NetworkConfig
 from tests.support.certificates import (
     client_certificate,

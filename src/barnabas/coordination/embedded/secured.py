@@ -11,7 +11,7 @@ from barnabas.coordination.protocol import Id
 from barnabas.coordination.secured import TlsOfCoordination
 from barnabas.kernel.timers import Timers
 from barnabas.link.handshakes import Handshakes
-from barnabas.link.tls import TlsEnd
+from barnabas.link.tls_end import TlsEnd
 from barnabas.tls.distinguished_names import subject_name
 
 if TYPE_CHECKING:
