@@ -95,6 +95,8 @@ class Handshakes:
         """Of those whose handshakes are over."""
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         """Where bytes are received to before they are decrypted; of whoever receives at the moment."""
+        self.received_first = self.received[:FIRST_BYTES]
+        """Its part that those have which have no place yet."""
 
     @property
     def begun(self) -> int:

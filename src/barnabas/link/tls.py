@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import math
 import ssl  # so this module is imported only where TLS is used
-from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from barnabas.kernel.host import HostClosedError
 from barnabas.link.connection import Connection, Phase
 from barnabas.link.errors import AuthenticationFailedError
-from barnabas.link.handshakes import FIRST_BYTES, HANDSHAKE_MS, PATIENCE, one_step
+from barnabas.link.handshakes import HANDSHAKE_MS, PATIENCE, one_step
+from barnabas.link.tls_backlog import Backlog
 from barnabas.link.tls_errors import PLAIN_HTTP, as_words
 from barnabas.link.tls_records import Records
 
@@ -50,7 +50,6 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_backlog",
-        "_backlog_bytes",
         "_context",
         "_end",
         "_error",
@@ -74,6 +73,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_server_name",
         "_ssl",
         "_step_runs",
+        "_target",
         "_timer",
         "_turns",
         "_waited_seconds",
@@ -102,13 +102,14 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._phase = Phase.CONNECTING
         self._timer: Timer | None = None
         self._error: Exception | None = None
+        self._target = end.handshakes.received_first
+        """Where to receive to."""
         self._step_runs = self._has_place = self._is_complete = False
         self._handshake_bytes = 0
         self._waited_seconds = self._waits_since = 0.0
         self._is_reading = self._wants_reading = True
         self._is_raw_full = self._is_full = False
-        self._backlog: deque[memoryview] = deque()
-        self._backlog_bytes = 0
+        self._backlog = Backlog()
         self._high, self._low = _UNSENT_BYTES_HIGH, _UNSENT_BYTES_HIGH // 4
         self._pump_is_due = self._read_is_due = False
         self.address = ""
@@ -130,7 +131,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         if not self._is_reading:
             self._context.loop.call_soon(self._pause_again)
         if not self._end.is_server and not transport.is_closing():
-            self._has_place = True
+            self._take_place()
             self._begin()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -140,7 +141,6 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._raw = None
         self._later = b""
         self._backlog.clear()
-        self._backlog_bytes = 0
         failure = self._error or error
         if not self.secured.done():
             if self._end.is_server:
@@ -157,12 +157,14 @@ class TlsConnection(asyncio.BufferedProtocol):
         return transport is not None and not self._context.departures.close_now(transport)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        received = self._end.handshakes.received
-        return received if self._phase is _OPEN or self._has_place else received[:FIRST_BYTES]
+        return self._target
 
     def buffer_updated(self, count: int) -> None:
-        received = self._end.handshakes.received[:count]
+        received = self._target[:count]
         if self._phase is _OPEN:
+            if self._is_reading and self._records.is_only(received, count):
+                self._decrypt_only(received)
+                return
             end = self._cut_of_turn(received)
             if end < count:
                 self._later = bytes(received[end:])
@@ -200,8 +202,12 @@ class TlsConnection(asyncio.BufferedProtocol):
         else:
             self._set_reading()
 
-    def place_free(self) -> None:
+    def _take_place(self) -> None:
         self._has_place = True
+        self._target = self._end.handshakes.received
+
+    def place_free(self) -> None:
+        self._take_place()
         self._wait_for_peer()  # that it has waited for us does not count
         self._begin()
 
@@ -321,7 +327,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             what = "Failed authentication with" if is_handshake else "Closed the connection with"
             self._context.logger.info("%s %s (SSL handshake failed: %s)", what, peer, why)
         self._end_handshake()
-        self._drop_backlog()
+        self._backlog.clear()
         self._say_why(error)
         if self._raw is not None:
             if self._raw.get_write_buffer_size() > _UNSENT_BYTES_HIGH:  # it does not read
@@ -338,6 +344,27 @@ class TlsConnection(asyncio.BufferedProtocol):
         if records.small:
             turns.spend(records.small)
         return end
+
+    def _decrypt_only(self, received: memoryview) -> None:
+        """Like `_decrypt`, of one record that has come whole and alone, as most do: nothing has to be looked for."""
+        secured, link = self._ssl, self._link
+        if secured is None:
+            return
+        self._incoming.write(received)
+        target = link.get_buffer(-1)
+        size = len(target)
+        try:
+            count = cast("int", secured.read(size, target))
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            count = 0
+        except ssl.SSLError as error:
+            self._fail(as_words(error, is_server=self._end.is_server), error)
+            return
+        self._records.carry(count)
+        if count:
+            link.buffer_updated(count)
+        if not 0 < count < size:
+            self._decrypt()  # it may have more, or was none of data
 
     def _decrypt(self) -> None:
         secured, link, incoming = self._ssl, self._link, self._incoming
@@ -437,32 +464,31 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
         self._high, self._low = high, low
+        if self._raw is not None and high < _UNSENT_BYTES_HIGH:
+            self._raw.set_write_buffer_limits(high, low)  # which tells of it then
 
     def get_write_buffer_size(self) -> int:
-        return self._backlog_bytes + (0 if self._raw is None else self._raw.get_write_buffer_size())
+        return self._backlog.size_bytes + (0 if self._raw is None else self._raw.get_write_buffer_size())
 
     def is_closing(self) -> bool:
         return self._phase in (Phase.CLOSING, Phase.CLOSED) or self._raw is None or self._raw.is_closing()
 
     def write(self, data: Buffer) -> None:
-        if self._backlog or self._is_raw_full or self._phase is not _OPEN or len(data) > _AT_ONCE_BYTES_MAX:
+        raw = self._raw
+        is_held_up = self._is_raw_full or self._backlog.size_bytes or self._phase is not _OPEN
+        if is_held_up or raw is None or len(data) > _AT_ONCE_BYTES_MAX:
             self.writelines((data,))
-            return
-        # Nothing waits, so that it need not: this is most of what is written.
-        if data:
-            self._encrypt(data)
-            self._send_outgoing()
-            self._tell_level()
+        elif data and self._encrypt(data):
+            # Nothing waits, so that it need not: this is most of what is written.
+            raw.write(self._outgoing.read())
+            if self._is_raw_full:
+                self._tell_level()
 
     def writelines(self, buffers: Iterable[Buffer]) -> None:
         """Takes the buffers, which must not change any more; what is not encrypted at once is not copied."""
         if self._phase is not _OPEN and self._phase is not Phase.CONNECTING:
             return
-        for buffer in buffers:
-            view = memoryview(buffer)
-            if view.nbytes:
-                self._backlog.append(view)
-                self._backlog_bytes += view.nbytes
+        self._backlog.add(buffers)
         if not self._pump_is_due:
             self._pump()
 
@@ -478,7 +504,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         if self._phase is not Phase.CLOSED:
             self._phase = Phase.CLOSING
-            self._drop_backlog()
+            self._backlog.clear()
             if self._raw is not None:
                 self._raw.abort()
 
@@ -495,32 +521,17 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._ssl is None or self._step_runs or self._phase in (Phase.CONNECTING, Phase.CLOSED):
             return
         left = TURN_BYTES
-        while self._backlog and left > 0 and not self._is_raw_full:
-            left -= self._encrypt_piece()
-        if self._backlog:
+        backlog = self._backlog
+        while backlog.size_bytes and left > 0 and not self._is_raw_full:
+            left -= backlog.give(self._encrypt, PIECE_BYTES)
+            self._send_outgoing()
+        if backlog.size_bytes:
             if not self._is_raw_full:
                 self._pump_is_due = True
                 self._context.loop.call_soon(self._pump)
         elif self._phase is Phase.CLOSING and self._error is None:
             self._say_goodbye()
         self._tell_level()
-
-    def _encrypt_piece(self) -> int:
-        backlog = self._backlog
-        done = 0
-        while backlog and done < PIECE_BYTES:
-            view = backlog[0]
-            count = self._encrypt(view[: PIECE_BYTES - done])
-            if not count:
-                return PIECE_BYTES
-            done += count
-            self._backlog_bytes -= count
-            if count == view.nbytes:
-                backlog.popleft()
-            else:
-                backlog[0] = view[count:]
-        self._send_outgoing()
-        return done
 
     def _encrypt(self, data: Buffer) -> int:
         """How many of the bytes were taken, all of them where they fit into one record; none if it is over with it."""
@@ -531,7 +542,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             return secured.write(data)
         except ssl.SSLError as error:
             self._link.fail(f"it cannot be written to: {as_words(error, is_server=self._end.is_server)}")
-            self._drop_backlog()
+            self._backlog.clear()
             return 0
 
     def _tell_level(self) -> None:
@@ -565,7 +576,3 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._raw.write(told)
         else:
             self._send_outgoing()
-
-    def _drop_backlog(self) -> None:
-        self._backlog.clear()
-        self._backlog_bytes = 0

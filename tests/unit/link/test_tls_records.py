@@ -55,6 +55,35 @@ def test_who_sends_records_and_no_data_is_found_and_who_sends_small_ones_is_not(
     assert sends([21, 31] * 64, 2)
 
 
+def test_one_record_that_has_come_whole_and_is_not_small_is_known_and_nothing_else() -> None:
+    def is_only(data: bytes) -> bool:
+        return records.is_only(data, len(data))
+
+    records = Records()
+    assert is_only(record(64))
+    assert is_only(record(16_640))
+    for other in (b"", record(64)[:4], record(63), record(300)[:-1], record(300) + b"\x17", record(300) + record(300)):
+        assert not is_only(other)
+    assert records.cut(record(300)[:100], 1) == 100
+    assert not is_only(record(64)), "these bytes are of the record that has begun"
+    assert records.cut(record(300)[100:], 1) == 205
+    assert is_only(record(64))
+    assert records.cut(record(300)[:3], 1) == 3
+    assert not is_only(record(64)), "these bytes are of the header that has begun"
+
+
+def test_an_only_record_counts_where_it_carried_nothing_and_its_data_otherwise() -> None:
+    def is_well_after(*carried: int) -> bool:
+        records = Records()
+        for data_bytes in carried:
+            records.carry(data_bytes)
+        return records.carry_data(0, is_all=True)
+
+    assert is_well_after(*[0] * 63)
+    assert not is_well_after(*[0] * 64)
+    assert is_well_after(*[0] * 64, 200)
+
+
 def test_data_that_its_connection_does_not_take_yet_is_not_missed() -> None:
     records = Records()
     records.cut(b"".join(map(record, [40] * 100)), 1_000)
