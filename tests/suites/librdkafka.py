@@ -51,7 +51,7 @@ class Librdkafka:
         "which leaves long parts of some out"
     )
     broker_ids = (1, 2, 3)
-    seconds_max = 300.0
+    seconds_max = 600.0
 
     def __init__(
         self,
