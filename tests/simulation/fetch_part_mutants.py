@@ -19,8 +19,8 @@ def forget_what_is_not_named(patch: pytest.MonkeyPatch) -> None:
     """A follower takes what one request has no room for as named."""
     changed = FetcherPartitions.changed
 
-    def one_part(self: FetcherPartitions, *at_most: int) -> Iterator[Any]:
-        yield from changed(self, *at_most)
+    def one_part(self: FetcherPartitions, *bounds: Any) -> Iterator[Any]:
+        yield from changed(self, *bounds)
         self.forget_changed()
 
     patch.setattr(FetcherPartitions, "changed", one_part)
