@@ -17,7 +17,7 @@ from barnabas.wire.topics import LeaderRecoveryState, TopicPartition
 TOPICS_PATH = "/brokers/topics"
 ASSIGNMENT_VERSION = 3
 STATE_VERSION = 1
-PARTITIONS_PER_STEP: Final = 4_096
+PARTITIONS_PER_STEP: Final = 2_048
 """Partitions of a topic's assignment that are encoded or decoded at a time,"""
 MOVING_PER_STEP: Final = 1_024
 """and decoded where any of them is being moved: each is looked at by itself then."""
