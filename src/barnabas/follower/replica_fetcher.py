@@ -226,16 +226,23 @@ class ReplicaFetcher:
         Whatever else is fetched goes on meanwhile; and what may be fetched is, however much a response brings: so
         throttled partitions get on, by at least one batch at a time. They are named anew after a delay, in the order of
         the fetcher; a leader gives in that order as much as a response holds, so whoever got records goes last there.
+        Those of which nothing is known come first, where not all are named at once: they may be in sync.
         """
         until = now + min(max(quota.seconds_exceeded, _QUOTA_CHECK_SECONDS_MIN), _QUOTA_CHECK_SECONDS)
-        for fetched in self._partitions:
-            if (
-                fetched.lag != _NO_LAG
-                and fetched.phase is FetchPhase.FETCHING
-                and fetched.delayed_until is None
-                and quota.is_throttled(fetched.topic_partition)
-            ):
-                self._partitions.delay(fetched, until)
+        held_back = [
+            fetched
+            for fetched in self._partitions
+            if fetched.lag != _NO_LAG
+            and fetched.phase is FetchPhase.FETCHING
+            and fetched.delayed_until is None
+            and quota.is_throttled(fetched.topic_partition)
+        ]
+        unknown = [fetched for fetched in held_back if fetched.lag is None]
+        known = [fetched for fetched in held_back if fetched.lag is not None]
+        for fetched in known if unknown else ():
+            self._partitions.go_last(fetched)
+        for fetched in (*unknown, *known):
+            self._partitions.delay(fetched, until)
 
     def _send_again(self, max_wait_ms: int, broker_epoch: int) -> bool:
         """Sends the next request if it is like the last; False, and nothing has changed, if it is not."""

@@ -149,6 +149,28 @@ def test_all_that_are_delayed_are_forgotten_next_and_some_others_are_named() -> 
     in_setting(test)
 
 
+def test_a_throttle_names_those_first_of_which_nothing_is_known() -> None:
+    """They may be in sync, and are not held back any more when that is known; else they would leave the ISR."""
+
+    async def test(setting: Setting) -> None:
+        setting.quota.throttle("flights", ["*"], 1)
+        setting.quota.limit(1)
+        setting.fetcher.add(map(partition, ALL))
+        sent = await named(setting, 0, [0, 1], waits=False)
+        response = records_of([0, 1])
+        for data in response.responses[0].partitions:
+            data.high_watermark = 1000
+        first, second = response.responses[0].partitions
+        first.records, second.records = cast("Any", [Entry(offset, 5, b"one") for offset in range(50)]), None
+        sent.on_response(response)
+        sent = await named(setting, 1, [], waits=True)
+        assert [topic.partitions for topic in sent.message.forgotten_topics_data] == [[0, 1]]
+        sent.on_response(FetchResponse(session_id=0))
+        await named(setting, 0, [2, 3], waits=False)
+
+    in_setting(test)
+
+
 def test_one_that_is_not_written_yet_has_nobody_asked_again_at_once() -> None:
     """It is looked at again after a while, and nothing is left to say until then."""
 
