@@ -215,6 +215,26 @@ def test_what_a_response_has_left_comes_without_another_wait(
     scenario(run, tmp_path, body)
 
 
+@ANYBODY
+def test_what_came_while_a_fetch_waited_comes_without_another_wait(
+    run: Run, tmp_path: Path, version: int, replica_id: int
+) -> None:
+    async def body(broker: DataBroker) -> None:
+        lead(broker)
+        session = await opened(broker, version, replica_id)
+        session.caller.send(session.request(max_wait_ms=WAIT_MS, min_bytes=1), version)
+        await settled()
+        await asyncio.gather(*(broker.produce("flights", b"one", number=number) for number in NUMBERS))
+        (response,) = await session.caller.responses(1)
+        found = session.take(response)
+        assert len(found) < COUNT
+        named = [asked(number, 1, log_start_offset=0) for number in found]
+        request = session.fetch(*named, max_wait_ms=WAIT_MS, min_bytes=1 << 20)
+        assert await asyncio.wait_for(request, 30)
+
+    scenario(run, tmp_path, body)
+
+
 async def broker_read(broker: DataBroker) -> FetchResponse.PartitionData:
     return (await Session(broker.connect()).fetch(asked(0)))[0]
 
