@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from barnabas.quotas.replication_quota import ReplicationQuota
     from barnabas.wire.messages import FetchRequest, FetchResponse
 
-NAMED_MAX: Final = 1024
+NAMED_MAX: Final = 512
 """Partitions that a request names, if not more have got records: very many of them hold the loop here, and at the
 leader."""
 _LOG_START_CHECK_SECONDS: Final = 5.0

@@ -16,7 +16,7 @@ from barnabas.wire.sentinels import NO_EPOCH
 if TYPE_CHECKING:
     from barnabas.serving.fetch_partition import PartitionRead
 
-FEW_PARTITIONS: Final = 1024
+FEW_PARTITIONS: Final = 512
 """More than these are looked at in steps."""
 _PER_STEP: Final = 1024
 EVICTION_SECONDS: Final = 120.0
