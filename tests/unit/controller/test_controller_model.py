@@ -40,6 +40,14 @@ STEPS = 90
 SEEDS = 40
 EFFECTS_BEFORE_CRASH_MAX = 25
 ROUNDS_TO_REST_MAX = 30
+ACTIONS = (
+    *("create", "delete", "grow", "reassign", "reassign", "cancel", "znode"),
+    *("stop", "start", "start", "bounce"),
+    *(("replicate_some",) * 8 + ("settle",) * 3 + ("shut_down", "read_again")),
+    *("elect_preferred", "elect_by_znode", "rebalance"),
+    *(("elect_uncleanly",) * 3 + ("fail_directory",) * 3),
+)
+"""What happens, as often as it is named."""
 
 
 class Model:
@@ -152,14 +160,14 @@ class Model:
     # What happens.
 
     def step(self) -> None:
-        names = ["create", "delete", "grow", "reassign", "reassign", "cancel", "znode"]
-        names += ["stop", "start", "start", "bounce"]
-        names += ["replicate_some"] * 8 + ["settle"] * 3 + ["shut_down", "read_again"]
-        names += ["elect_preferred", "elect_by_znode", "rebalance"] + ["elect_uncleanly"] * 3 + ["fail_directory"] * 3
-        name = self.random.choice(names)
+        name = self.random.choice(ACTIONS)
+        self.act(name, self.random.randint(1, EFFECTS_BEFORE_CRASH_MAX) if self.random.random() < 0.25 else None)
+
+    def act(self, name: str, effects_before_crash: int | None) -> None:
+        """Does one thing, with a controller that falls after so many effects, or does not."""
         action: Callable[[], None] = getattr(self, name)
-        if self.random.random() < 0.25:
-            self.terms.shell.crash_at = self.terms.shell.carried_out + self.random.randint(1, EFFECTS_BEFORE_CRASH_MAX)
+        if effects_before_crash is not None:
+            self.terms.shell.crash_at = self.terms.shell.carried_out + effects_before_crash
         try:
             action()
         except CrashError:
