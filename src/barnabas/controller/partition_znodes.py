@@ -467,7 +467,7 @@ def begin_leader_epoch(
         yield from each_in_pieces(partial(_begin_epoch, context, found, changes, begun), found)
         written = yield from write_leadership(context, changes)
         begun.update(written.failed)
-        yield from each_in_pieces(context.set_leaderships, ({key: known} for key, known in written.leadership.items()))
+        yield from each_in_pieces(lambda each: context.set_leadership(*each), written.leadership.items())
         for partition in written.leadership:
             context.put_back_partitions.pop(partition, None)
         begun.update(written.leadership)
