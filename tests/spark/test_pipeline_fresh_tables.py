@@ -184,6 +184,7 @@ def test_a_batch_that_comes_again_sees_the_table_as_it_was_also_where_the_topic_
     assert len(list((topics.pipeline.state_directory / "read" / "parts").iterdir())) == 1
 
 
+@pytest.mark.night("seventeen tables, 75 s; found nothing yet: what a batch sees of changes is by day")
 def test_what_is_new_makes_the_same_table_as_all_records_together(
     spark: Any, brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
