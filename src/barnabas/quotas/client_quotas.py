@@ -21,8 +21,11 @@ THROTTLE_MS_MAX: Final = 2**31 - 1
 _UNUSED_SECONDS_MAX: Final = 3600.0
 """An account that was not used for so long is dropped, as in Kafka."""
 ACCOUNTS_MAX: Final = 8192
-"""Of one kind of quota: then half of them go, those that were not used for longest. Whoever changes his client id with
-each request has a fresh account each time anyhow."""
+"""Of one kind of quota: then half of them go, those that have taken the least of what they may. Whoever changes his
+client id with each request has a fresh account each time anyhow, and must not have others let off that way."""
+NAMES_CHARACTERS_MAX: Final = 1 << 22
+"""Of the users and client ids of all accounts of one kind, likewise: a client id may have 32,767, of four bytes each in
+memory where one of them is wide."""
 _FEW_ACCOUNTS: Final = 64
 """Before there are so many, it is not looked which are unused."""
 _AVERAGE_WINDOWS: Final = 2
@@ -93,6 +96,19 @@ class QuotaAccount:
     def rate(self) -> float:
         """Units per second that are taken."""
         return self._rate.measure(self._limits.now())
+
+    def rank(self, now: float) -> float:
+        """By which it counts: what was taken of late, or somewhat more, to what may be taken in a second; below 0 of
+        what is unused for so long that it counts for nothing, the lower the longer."""
+        unused_seconds, limits = now - self.used_at, self._limits
+        if unused_seconds >= limits.window_count * limits.window_seconds:
+            return -unused_seconds
+        taken = self._rate.at_most
+        return taken / self.bound if self.bound > 0 else math.inf if taken > 0 else 0.0
+
+    @property
+    def name_characters(self) -> int:
+        return len(self.user) + len(self.client_id)
 
     def limit(self, bound: float) -> None:
         """Takes another bound."""
@@ -195,6 +211,7 @@ class ClientQuotas(Generic[Account]):
         self._open_account = open_account
         self._limits = limits
         self._accounts: dict[tuple[str, str], Account] = {}
+        self._name_characters = 0
         self._of_user: dict[str, list[Account]] = {}
         self._of_client: dict[str, list[Account]] = {}
         """The accounts that a quota of both together may be of, by either."""
@@ -236,7 +253,7 @@ class ClientQuotas(Generic[Account]):
             bound = self._bound_of(*key)
             if bound == math.inf:
                 return None
-            self._drop_unused()
+            self._make_room()
             account = self._accounts[key] = self._open_account(*key, bound, self._limits)
             self._index(account)
         return None if account.bound == math.inf else account
@@ -254,6 +271,7 @@ class ClientQuotas(Generic[Account]):
         return () if account is None else (account,)
 
     def _index(self, account: Account) -> None:
+        self._name_characters += account.name_characters
         if account.user and account.client_id:
             self._of_user.setdefault(account.user, []).append(account)
             self._of_client.setdefault(account.client_id, []).append(account)
@@ -286,18 +304,29 @@ class ClientQuotas(Generic[Account]):
             found = (QuotaEntity(None, client_id), QuotaEntity(None, DEFAULT))
         return next((self.bounds[entity] for entity in found if entity in self.bounds), math.inf)
 
-    def _drop_unused(self) -> None:
-        """Makes room for one more account."""
-        accounts, unused_since = self._accounts, self._limits.now() - _UNUSED_SECONDS_MAX
-        if len(accounts) < self._looked_at_from:
+    def _make_room(self) -> None:
+        """For one more account: drops what is unused, and if that is not enough, what counts least."""
+        accounts, now = self._accounts, self._limits.now()
+        if len(accounts) < self._looked_at_from and self._name_characters < NAMES_CHARACTERS_MAX:
             return
-        kept = {key: account for key, account in accounts.items() if account.used_at >= unused_since}
-        if len(kept) >= ACCOUNTS_MAX:
-            latest = sorted(kept.items(), key=lambda item: item[1].used_at, reverse=True)
-            kept = dict(latest[: ACCOUNTS_MAX // 2])
-        self._accounts = kept
+        kept = [account for account in accounts.values() if account.used_at >= now - _UNUSED_SECONDS_MAX]
+        if len(kept) >= ACCOUNTS_MAX or self._name_characters >= NAMES_CHARACTERS_MAX:
+            kept = _those_that_count(kept, now)
+        self._accounts = {(account.user, account.client_id): account for account in kept}
         self._of_user, self._of_client = {}, {}
-        for account in kept.values():
+        self._name_characters = 0
+        for account in kept:
             self._index(account)
         self._looked_at_from = min(max(_FEW_ACCOUNTS, 2 * len(kept)), ACCOUNTS_MAX)
         self.epoch += 1
+
+
+def _those_that_count(accounts: list[Account], now: float) -> list[Account]:
+    """At most half of what there may be, with names of at most half of what they may have together."""
+    kept: list[Account] = []
+    characters_left = NAMES_CHARACTERS_MAX // 2
+    for account in sorted(accounts, key=lambda account: account.rank(now), reverse=True):
+        if len(kept) < ACCOUNTS_MAX // 2 and account.name_characters <= characters_left:
+            kept.append(account)
+            characters_left -= account.name_characters
+    return kept

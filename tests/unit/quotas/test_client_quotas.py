@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from barnabas.quotas.client_quotas import (
     ACCOUNTS_MAX,
     DEFAULT,
+    NAMES_CHARACTERS_MAX,
     THROTTLE_MS_MAX,
     AccountLimits,
     BucketAccount,
@@ -225,3 +227,33 @@ def test_an_account_of_tokens_says_how_long_to_wait() -> None:
     assert account.wait_ms() == 3000
     world.time += 3
     assert account.wait_ms() == 0
+
+
+def test_who_has_taken_too_much_is_not_let_off_by_many_others() -> None:
+    """Whoever changes his client id with each request opens accounts until some have to go: not those of others who
+    are held back, nor one of his own."""
+    world = World()
+    world.quotas.set(QuotaEntity(None, DEFAULT), 1_000.0)
+    held_back = world.quotas.account("u", "held back")
+    assert held_back is not None
+    assert held_back.take(50_000) == 40_000
+    for number in range(3 * ACCOUNTS_MAX):
+        world.time += 0.0001
+        account = world.quotas.account("u", f"fresh-{number}")
+        assert account is not None
+        account.take(100)
+    assert len(list(world.quotas)) <= ACCOUNTS_MAX
+    assert world.quotas.account("u", "held back") is held_back
+    assert held_back.take(0) > 30_000
+
+
+@pytest.mark.parametrize("name", ["x" * 32_000, "\U0001f600" + "x" * 32_000], ids=["narrow", "wide"])
+def test_names_that_are_as_long_as_a_request_allows_take_little_memory(name: str) -> None:
+    """A client id may have 32 KiB, and 128 in memory where one of its characters is wide."""
+    world = World()
+    world.quotas.set(QuotaEntity(None, DEFAULT), 5.0)
+    for number in range(ACCOUNTS_MAX):
+        world.time += 0.001
+        world.quotas.account("u", f"{name}{number}")
+    assert sum(sys.getsizeof(account.client_id) for account in world.quotas) <= 4 * NAMES_CHARACTERS_MAX + 2**20
+    assert f"{name}{ACCOUNTS_MAX - 1}" in {account.client_id for account in world.quotas}
