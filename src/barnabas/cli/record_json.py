@@ -21,9 +21,35 @@ _HEADER_FIELDS: Final = frozenset({"key", "key_base64", "value", "value_base64"}
 _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _compact: Final = json.JSONEncoder(separators=(",", ":"))
-_readable: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 json_line = _compact.encode
 """A document as one line of JSON, in ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number that is none of Python's integers, as it was written: `12.50`, `1e400`."""
+
+    text: str
+
+
+class _OtherDigitsError(Exception):
+    """Python's number is not written as the user's was."""
+
+
+def _as_python_has_it(number: _Number) -> float:
+    found = float(number.text)
+    if repr(found) != number.text:
+        raise _OtherDigitsError
+    return found
+
+
+def _no_number(name: str) -> object:
+    """`NaN` and its like, which Python reads."""
+    raise ValueError(f"{name} is no number")
+
+
+_decoder: Final = json.JSONDecoder(parse_float=_Number, parse_constant=_no_number)
+_readable: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_as_python_has_it)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +68,17 @@ def parse_record(line: bytes) -> InputRecord:
     """The record of a line of JSON. Raises ValueError, which says what is wrong with it.
 
     `key` and `value` are text, or in base64 under `key_base64` and `value_base64`; null is none, and a value that is
-    any other JSON is its text. `headers` are a list of objects as `header_documents` makes them, or one object.
+    any other JSON is its text, with the digits that its numbers have. `headers` are a list of objects as
+    `header_documents` makes them, or one object.
     """
     try:
-        document = json.loads(line)
+        document = _decoder.decode(line.decode(json.detect_encoding(line), "surrogatepass"))
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from None
     except ValueError as error:
         raise ValueError(f"it is not JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("it is not JSON (too deep)") from None
     if not isinstance(document, dict):
         raise ValueError('a record is an object such as {"key": "a", "value": "b"}')  # noqa: TRY004 - the user's error
     unknown = sorted(document.keys() - _RECORD_FIELDS - _IGNORED_FIELDS)
@@ -83,9 +112,30 @@ def _bytes_of(document: dict[str, Any], name: str) -> bytes | None:
     if content is None:
         return None
     try:
-        return (content if isinstance(content, str) else _readable.encode(content)).encode()
+        return (content if isinstance(content, str) else _text_of(content)).encode()
     except UnicodeEncodeError:
         raise ValueError(f"{name} has half of a surrogate pair, which is not text") from None
+    except RecursionError:
+        raise ValueError(f"{name} is too deep") from None
+
+
+def _text_of(content: object) -> str:
+    try:
+        return _readable.encode(content)
+    except _OtherDigitsError:
+        return _written(content)
+
+
+def _written(content: object) -> str:
+    """As the encoder writes it, but for numbers, which keep their digits; it takes several times as long."""
+    match content:
+        case _Number():
+            return content.text
+        case dict():
+            return f"{{{','.join(f'{_readable.encode(name)}:{_written(each)}' for name, each in content.items())}}}"
+        case list():
+            return f"[{','.join(map(_written, content))}]"
+    return _readable.encode(content)
 
 
 def _headers_of(content: object) -> tuple[Header, ...]:
@@ -109,5 +159,5 @@ def _integer_of(document: dict[str, Any], name: str, largest: int) -> int | None
     if number is None:
         return None
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= largest:
-        raise ValueError(f"{name} is {_compact.encode(number)}: it must be a number from 0 to {largest}")
+        raise ValueError(f"{name} is {_text_of(number)}: it must be a number from 0 to {largest}")
     return number
