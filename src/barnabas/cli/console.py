@@ -267,6 +267,8 @@ def _print_login(name: str, role: str) -> None:
 
     if not is_name(name):
         raise click.BadParameter("1 to 64 letters, digits, dots, dashes, underscores or @", param_hint="--new-login")
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
     if sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:

@@ -152,7 +152,7 @@ def _confirm(partitions: Sequence[TopicPartition]) -> None:
     some = ", ".join(str(each) for each in partitions[:_NAMED_MAX]) + (", ..." if partitions[_NAMED_MAX:] else "")
     say(printable(f"Without a leader: {some}."))
     say("Records that the new leaders lack are lost for good, also those that were acknowledged.")
-    if not _is_anybody_there():
+    if not is_anybody_there():
         raise CommandError("nothing was elected: nobody is there to ask; add --yes to elect without asking")
     if not click.confirm(f"Elect leaders of {counted(len(partitions), 'partition')}?", err=True):
         raise CommandError("nothing was elected")
@@ -229,5 +229,6 @@ def _leader(known: PartitionInfo) -> int | None:
     return known.leader_id if known.leader_id >= 0 else None
 
 
-def _is_anybody_there() -> bool:
-    return sys.stdin.isatty()
+def is_anybody_there() -> bool:
+    """Whether a question would be answered: standard input is a terminal, and not a file, or closed (`<&-`)."""
+    return sys.stdin is not None and sys.stdin.isatty()

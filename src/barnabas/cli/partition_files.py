@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from barnabas.cli.connection import CommandError
+from barnabas.cli.connection import CommandError, ExitStatus
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -25,8 +25,10 @@ class FileText(NamedTuple):
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
-    """A file that a user named; `-` is standard input. Raises OSError."""
+    """A file that a user named; `-` is standard input. Raises CommandError where that is closed, and OSError."""
     if path == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise CommandError("standard input is closed: name a file, or give it what is to be read", ExitStatus.USAGE)
         yield sys.stdin.buffer
         return
     with open(path, "rb") as stream:

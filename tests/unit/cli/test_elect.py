@@ -95,7 +95,7 @@ def test_nobody_is_elected_uncleanly_unless_somebody_says_yes(filled: FakeCluste
 def test_on_a_terminal_it_asks(
     filled: FakeCluster, barnabas: Barnabas, monkeypatch: pytest.MonkeyPatch, answer: str, count: int
 ) -> None:
-    monkeypatch.setattr("barnabas.cli.elect._is_anybody_there", lambda: True)
+    monkeypatch.setattr("barnabas.cli.elect.is_anybody_there", lambda: True)
     monkeypatch.setattr("barnabas.cli.elect.click.confirm", lambda *_, **__: answer.startswith("y"))
     done = barnabas("elect", "unclean", "--all")
     assert (done.status, len(filled.elections)) == (1 - count, count)

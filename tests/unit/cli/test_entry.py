@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.cli.connection import CommandError
+from barnabas.cli.elect import is_anybody_there
 from barnabas.cli.entry import run
+from barnabas.cli.partition_files import STANDARD_INPUT, read_text
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 COMMAND = f"exec {sys.executable} -m barnabas.cli"
@@ -38,6 +41,17 @@ def test_commands_with_closed_streams_end_with_their_status() -> None:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 3, (command, how, errors)
         assert "2>&-" in how or "no broker answers" in errors
+
+
+def test_who_needs_standard_input_says_that_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `<&-`: Python has no stream for it."""
+    process = start("console --new-login ada <&-")
+    assert process.communicate(timeout=120)[1].endswith(": standard input is closed\n")
+    assert process.returncode == 2
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(CommandError, match="standard input is closed: name a file"):
+        read_text(STANDARD_INPUT, 1, "lines")
+    assert not is_anybody_there()
 
 
 @pytest.mark.parametrize("command", ["--help", "topic --help", "completion bash"])
