@@ -31,7 +31,7 @@ SPARK_PROCESSES ?= $(TEST_PROCESSES)
 FAILURES := $(addprefix tests/cluster/test_,broker_failures.py controller_kill.py coordinator_kill.py fuzz.py isr_by_znode.py \
 	log_directory_failures.py tiered_storage.py)
 # ... and what mostly waits, for an interval or a time-out, or does not concern most changes (services, documented blocks), side by side.
-WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_commands.py documented_output.py documented_servers.py exactly_once.py floods_before_login.py hostile_connections.py \
+WAITS := $(addprefix tests/cluster/test_,controller_move.py documented_commands.py documented_json.py documented_output.py documented_servers.py exactly_once.py floods_before_login.py hostile_connections.py \
 	kafka_cluster_processes.py kafka_streams.py large_requests.py live_configs.py monitoring.py offsets_topic_deleted.py preferred_leaders.py \
 	replication_throttle.py services.py stalled_directory.py supervisor.py unclean_election.py up_failures.py up_secure.py)
 
