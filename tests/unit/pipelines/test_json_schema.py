@@ -110,6 +110,38 @@ def test_pipelines_that_are_read_fit(tmp_path: Path, text: str) -> None:
     assert faults(loaded(text), pipeline_schema()) == []
 
 
+PARTS = [block for block in blocks("pipelines.md", "") if not block.startswith(("name:", "tests:", "scrape_configs:"))]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=[block.partition(":")[0] for block in PARTS])
+def test_parts_of_a_pipeline_on_the_page_are_read(tmp_path: Path, part: str) -> None:
+    """With the simplest of what each leaves out."""
+    has, text = loaded(part), f"name: part\n{part}"
+    if "sources" not in has:
+        text += 'sources: {flights: {topic: flights, schema: "carrier STRING, day STRING"}}\n'
+    if "sinks" not in has:
+        text += "sinks: [{topic: copied, from: flights}]\n"
+    elif "steps" not in has:
+        text += "steps:\n"
+        for name in dict.fromkeys(sink["from"] for sink in has["sinks"]):
+            text += f"  - {{name: {name}, sql: 'SELECT carrier, day FROM flights'}}\n"
+    path = tmp_path / "part.yaml"
+    path.write_text(text)
+    read_pipeline(path)
+    assert faults(loaded(text), pipeline_schema()) == []
+
+
+def test_there_are_parts_of_a_pipeline_on_the_page() -> None:
+    assert {name for part in PARTS for name in loaded(part)} == {
+        "cluster",
+        "jars",
+        "spark",
+        "sources",
+        "steps",
+        "sinks",
+    }
+
+
 @pytest.mark.parametrize("text", [TESTS, *blocks("pipelines.md", "tests:"), *blocks("testing.md", "tests:")])
 def test_tests_that_are_read_fit(text: str) -> None:
     assert faults(loaded(text), cases_schema()) == []
