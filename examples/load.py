@@ -102,8 +102,10 @@ def load(bootstrap_servers: str, days: int = DAYS) -> dict[str, int]:
     ]
     for made in admin.create_topics(new).values() if new else ():
         made.result(30)
-    wanted = {TopicPartition(name, n): OffsetSpec.latest() for name, (count, _) in TOPICS.items() for n in range(count)}
-    for partition, end in admin.list_offsets(wanted).items():
+    # Those that are new have nothing, and brokers may not know yet who leads them.
+    former = [TopicPartition(name, n) for name, (count, _) in TOPICS.items() if name in there for n in range(count)]
+    ends = admin.list_offsets(dict.fromkeys(former, OffsetSpec.latest())) if former else {}
+    for partition, end in ends.items():
         if end.result(30).offset:
             raise RuntimeError(f"topic {partition.topic} has records: delete it, or take another cluster")
     producer = Producer({"bootstrap.servers": bootstrap_servers, "queue.buffering.max.messages": 1_000_000})
