@@ -43,6 +43,7 @@ class LocalLog:
         self._flusher = flusher
         self._is_new = loaded.is_new
         self._snapshots = set(loaded.snapshot_offsets)
+        state.segments.active.jitter_ms = self._jitter_ms()
 
     # Segments.
 
@@ -83,20 +84,24 @@ class LocalLog:
 
     def new_segment(self, base_offset: int) -> Segment:
         """Makes the files of a segment, which is not in the list yet. Raises OSError."""
-        state, host = self._state, self._services.host
-        jitter_max_ms = min(state.config.segment_jitter_ms, state.config.segment_ms)
-        jitter_ms = host.random.randrange(jitter_max_ms) if jitter_max_ms > 0 else 0
+        state = self._state
         segment = Segment(
             self._loop_files,
             state.directory,
             base_offset,
             state.segment_config,
             created_ms=self._services.time_ms(),
-            jitter_ms=jitter_ms,
+            jitter_ms=self._jitter_ms(),
         )
         segment.create()
         self._flusher.segment_created()
         return segment
+
+    def _jitter_ms(self) -> int:
+        """How much earlier by time a segment rolls: logs made, or found, together shall not roll together."""
+        config = self._state.config
+        jitter_max_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return self._services.host.random.randrange(jitter_max_ms) if jitter_max_ms > 0 else 0
 
     async def flush_complete(self, end_offset: int) -> None:
         """Makes durable what lies below `end_offset`, in segments that take no more appends: where it is in the active

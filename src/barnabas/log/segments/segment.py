@@ -127,7 +127,7 @@ class Segment:
         self.base_offset = base_offset
         self.config = config
         self._created_ms = created_ms
-        self._jitter_ms = jitter_ms
+        self.jitter_ms = jitter_ms
         self.path = f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}"
         index_bytes_max = config.index_bytes_max
         offset_index_path = f"{directory}/{segment_file_name(base_offset, OFFSET_INDEX_SUFFIX)}"
@@ -326,14 +326,12 @@ class Segment:
         if first_timestamp_ms is None:
             first_timestamp_ms = self.read_age()
         age_ms = max_timestamp_ms - first_timestamp_ms if first_timestamp_ms >= 0 else now_ms - self._created_ms
-        return age_ms > config.segment_ms - self._jitter_ms
+        return age_ms > config.segment_ms - self.jitter_ms
 
     def is_rolled_within(self, first_timestamp_ms: int, max_timestamp_ms: int) -> bool:
         """Whether one of several batches, the first of this segment with that timestamp, may belong into the next, as
         the segment is as old as its first batch says."""
-        return (
-            first_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms > self.config.segment_ms - self._jitter_ms
-        )
+        return first_timestamp_ms < 0 or max_timestamp_ms - first_timestamp_ms > self.config.segment_ms - self.jitter_ms
 
     def append(self, records: Buffer, last_offset: int, max_timestamp_ms: int, *, writes_at_once: bool = False) -> None:
         """Adds one whole batch, which ends with `last_offset`; `records` may change when this returns. With

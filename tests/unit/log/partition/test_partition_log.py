@@ -14,6 +14,7 @@ import pytest
 from barnabas.log.partition.appending import AppendError, UnexpectedOffsetError
 from barnabas.log.partition.log_config import LogConfig
 from barnabas.log.partition.log_flusher import LogFlusher
+from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.partition.timestamp_lookup import ListedOffset
 from barnabas.log.segments.segment import Segment
@@ -352,6 +353,29 @@ def test_retention_by_size_deletes_a_segment_once_the_others_are_enough(
         assert [segment.size_bytes for segment in log.segments] == before[count - spared :]
 
     with_broker(main, config=LogConfig(segment_bytes=600, retention_ms=-1))
+
+
+def test_logs_made_together_do_not_roll_together_where_the_topic_has_a_jitter(with_broker: WithBroker) -> None:
+    """Neither with their first segments, nor with those that a start has found."""
+
+    def logs(broker: LogBroker) -> list[PartitionLog]:
+        return [broker.log(FLIGHTS._replace(partition=number)) for number in range(40)]
+
+    async def main(broker: LogBroker) -> None:
+        for log in logs(broker):
+            log.append_as_leader(records(b"first", timestamp_ms=START_MS), 0)
+            log.append_as_leader(records(b"later", timestamp_ms=START_MS + 600), 0)
+        assert 0 < sum(log.segment_count > 1 for log in logs(broker)) < 40
+        for log in logs(broker):
+            log.append_as_leader(records(b"much later", timestamp_ms=START_MS + 6_000), 0)
+
+    async def after(broker: LogBroker) -> None:
+        before = {log: log.segment_count for log in logs(broker)}
+        for log in before:
+            log.append_as_leader(records(b"last", timestamp_ms=START_MS + 6_600), 0)
+        assert 0 < sum(log.segment_count > count for log, count in before.items()) < 40
+
+    with_broker(main, after, config=LogConfig(segment_ms=1_000, segment_jitter_ms=1_000))
 
 
 def test_a_compacted_topic_is_kept(with_broker: WithBroker) -> None:
