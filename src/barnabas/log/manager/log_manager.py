@@ -89,7 +89,7 @@ class LogManager:
         self._deletions = Deletions(host, timers, self._logger, functools.partial(changes_under_way, self.directories))
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._future_logs: dict[TopicPartition, PartitionLog] = {}
-        self._checkpoints = OffsetCheckpoints(host.loop, self.directories, self._all_logs)
+        self._checkpoints = OffsetCheckpoints(host.loop, self.directories, self._all_logs, self._logs_of)
         self._services = LogServices(
             host=host,
             timers=timers,
@@ -126,6 +126,9 @@ class LogManager:
 
     def _all_logs(self) -> list[PartitionLog]:
         return [*self._logs.values(), *self._future_logs.values()]
+
+    def _logs_of(self, partition: TopicPartition) -> list[PartitionLog]:
+        return [log for logs in (self._logs, self._future_logs) if (log := logs.get(partition)) is not None]
 
     @property
     def live_directories(self) -> tuple[LogDirectory, ...]:

@@ -204,3 +204,58 @@ def test_a_deletion_amid_the_checkpoints_of_others_is_in_its_own(
         monkeypatch.undo()
 
     with_broker(main)
+
+
+def test_a_deletion_looks_at_no_other_log_and_leaves_what_is_told_of_them(
+    with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(broker: LogBroker) -> None:
+        logs = [await filled(broker, number) for number in range(LOGS)]
+        for log in logs[: LOGS // 2]:
+            log.delete_records_to(3)
+        manager, directory = broker.manager, the_directory(broker)
+        await manager.checkpoint_log_start_offsets()
+        await manager.checkpoint_recovery_points()
+        points, starts = directory.read_recovery_points(), directory.read_log_start_offsets()
+
+        async def gather(_: object) -> dict[Any, int]:
+            raise AssertionError("all logs are looked at for the sake of one")
+
+        monkeypatch.setattr(offset_checkpoints._Checkpoint, "_gather", gather)
+        for log in (logs[0], logs[-1]):
+            await manager.delete_log(log.partition)
+            points.pop(log.partition)
+            starts.pop(log.partition, None)
+            assert directory.read_recovery_points() == points
+            assert directory.read_log_start_offsets() == starts
+        monkeypatch.undo()
+
+    with_broker(main)
+
+
+def test_what_is_told_of_a_log_made_anew_outlives_that_its_former_one_is_forgotten(with_broker: WithBroker) -> None:
+    """The deletion is told to the checkpoints after the new log was."""
+
+    async def main(broker: LogBroker) -> None:
+        manager = broker.manager
+        await filled(broker, 1)
+        log = await filled(broker, 0)
+        log.delete_records_to(3)
+        await manager.checkpoint_log_start_offsets()
+        await manager.delete_logs([log.partition])
+        remade = await filled(broker, 0)
+        remade.delete_records_to(2)
+        await manager.checkpoint_log_start_offsets()
+        await manager.checkpoint_recovery_points()
+        await manager.checkpoint_deletions({FLIGHTS})
+        directory = the_directory(broker)
+        assert directory.read_log_start_offsets() == {FLIGHTS: 2}
+        assert directory.read_recovery_points()[FLIGHTS] == 4
+        assert not manager.told_of_in({FLIGHTS})
+
+    with_broker(main)
+
+
+def the_directory(broker: LogBroker) -> LogDirectory:
+    (directory,) = broker.manager.directories
+    return directory
