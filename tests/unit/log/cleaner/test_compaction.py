@@ -16,6 +16,7 @@ from barnabas.log.cleaner.compaction import Compaction, compact, read_result
 from barnabas.log.cleaner.plan import SegmentFacts
 from barnabas.log.segments.indexes import AbortedTransaction
 from barnabas.log.segments.segment import Segment, SegmentConfig
+from barnabas.wire.compression_types import Compression, CompressionType
 from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
 from barnabas.wire.record_batch import RecordBatch
 from barnabas.wire.record_builder import RecordBatchBuilder
@@ -67,6 +68,7 @@ class History:
 
 Write = tuple[str, list[tuple[int, bool]]]
 KINDS = ("plain", "idempotent", "commit", "abort")
+CODECS = (CompressionType.NONE, CompressionType.GZIP, CompressionType.NONE, CompressionType.ZSTD)
 WRITES = st.lists(
     st.tuples(st.sampled_from(KINDS), st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=4)),
     min_size=2,
@@ -81,9 +83,13 @@ def write(history: History, number: int, kind: str, records: list[tuple[int, boo
         partition_leader_epoch=0,
         **({"producer_id": producer, "producer_epoch": 0, "base_sequence": number} if producer else {}),  # type: ignore[arg-type]
         is_transactional=producer > 1,
+        compression=Compression(CODECS[number % len(CODECS)]),
     )
-    for key, has_value in records:
-        builder.append(1000 + number, b"key-%d" % key, b"%d" % number * 9 if has_value else None)
+    for place, (key, has_value) in enumerate(records):
+        # Younger and older than those before them, with headers and without, also where there is no value.
+        timestamp_ms = 1000 + number * (1, -7, 900)[place % 3]
+        headers = ((b"header", b"%d" % number), (b"none", None)) if (number + place) % 2 else ()
+        builder.append(timestamp_ms, b"key-%d" % key, b"%d" % number * 9 if has_value else None, headers)
     first = history.end
     history.add(builder.build())
     if producer > 1:
