@@ -595,6 +595,6 @@ class PartitionLog:
     def _end(self, refusal: ErrorCode) -> None:
         state = self._state
         state.is_closed = True
-        state.refusal = refusal
+        state.refusal, self.written.refused = refusal, state.refused
         if self.written.is_waited_for:
             self.written.finish(state.refused())

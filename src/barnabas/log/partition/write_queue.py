@@ -49,7 +49,7 @@ class QueuedLog(WrittenLog, Protocol):
 class Written:
     """Who waits for a log's appends to count as written; each log has one."""
 
-    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing", "syncs_begun", "unsynced")
+    __slots__ = ("callbacks", "covered", "is_queued", "is_syncing", "refused", "syncs_begun", "unsynced")
 
     def __init__(self) -> None:
         self.unsynced: list[WrittenCallback] = []
@@ -61,6 +61,8 @@ class Written:
         self.is_syncing = False
         self.syncs_begun = 0
         """What was appended at different counts does not become durable by the same sync."""
+        self.refused: Callable[[], KafkaError] | None = None
+        """Makes the error of a log that has ended, whose last appends may never have been written."""
 
     @property
     def is_waited_for(self) -> bool:
@@ -110,19 +112,21 @@ class WriteQueue:
         self._tick.before_send(append, goes_first=True)
 
     def needs_wait(self, log: WrittenLog) -> bool:
-        """Whether `when_written` would not call at once."""
+        """Whether `when_written` would not call at once, without an error."""
         written = log.written
-        return written.is_queued or written.is_syncing
+        return written.is_queued or written.is_syncing or written.refused is not None
 
     def when_written(self, log: WrittenLog, callback: WrittenCallback) -> None:
         """Calls `callback(None)` when everything that was appended to the log so far counts as written, or with the
         error that keeps it from that; at once when nothing is to be waited for.
+
+        Invariant: nothing counts as written for being asked for when the log has ended.
         """
         written = log.written
         if written.is_queued or written.is_syncing:
             written.callbacks.append(callback)
         else:
-            callback(None)
+            callback(None if written.refused is None else written.refused())
 
     def when_in_file(self, log: WrittenLog, callback: WrittenCallback) -> None:
         """`when_written` for who needs no sync: calls before this tick sends, whatever is to be synced after it."""
@@ -130,7 +134,7 @@ class WriteQueue:
         if written.is_queued:
             written.unsynced.append(callback)
         else:
-            callback(None)
+            callback(None if written.refused is None else written.refused())
 
     def _run(self) -> None:
         logs, self._logs = self._logs, []

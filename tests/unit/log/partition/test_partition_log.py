@@ -466,6 +466,30 @@ def test_nothing_more_is_appended_when_a_write_for_several_requests_has_failed(
     with_broker(main, is_clean=False)
 
 
+@pytest.mark.parametrize("ending", ["fails", "is deleted"])
+def test_what_was_not_written_when_the_log_ended_counts_for_nobody_who_asks_later(
+    with_broker: WithBroker, ending: str
+) -> None:
+    async def main(broker: LogBroker) -> None:
+        log = broker.log()
+        log.append_as_leader(records(b"lost"), 0)
+        if ending == "fails":
+            broker.manager.fail_directory(log.log_directory, OSError(errno.EIO, "broken"))
+        else:
+            log.detach(f"{log.directory}-gone")
+        await asyncio.sleep(0.01)  # the tick is over
+        assert broker.manager.write_queue.needs_wait(log)
+        with pytest.raises(KafkaError) as caught:
+            await broker.written(log)
+        expected = ErrorCode.KAFKA_STORAGE_ERROR if ending == "fails" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert caught.value.code is expected
+        told: list[KafkaError | None] = []
+        broker.manager.write_queue.when_in_file(log, told.append)
+        assert [type(each) for each in told] == [AppendError]
+
+    with_broker(main, is_clean=False)
+
+
 def test_a_flush_counts_no_sooner_than_those_before_it(
     with_broker: WithBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
