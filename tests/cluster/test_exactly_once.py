@@ -1,4 +1,5 @@
-"""Members of a group copy a topic in transactions while brokers, both coordinators and members are killed with -9.
+"""Members of a group copy a topic in transactions while brokers, both coordinators and members are killed with -9:
+one of librdkafka, one of kafka-python, and one of Java, which is Apache Kafka's own tool for this test.
 
 All that was written into the first topic is in the second one exactly once for readers of committed records, and is
 there within the time-out of a transaction and the time in which a cluster recovers. BARNABAS_EXACTLY_ONCE_SECONDS says
@@ -22,8 +23,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.wire.api_keys import ApiKey
-from barnabas.wire.messages import FindCoordinatorRequest
+from barnabas.wire.messages import DescribeProducersRequest, DescribeTransactionsRequest, FindCoordinatorRequest
+from tests.support.apache_kafka_jars import class_path
 from tests.support.broker_process import BrokerCluster, broker_cluster
+from tests.support.exactly_once_member import TRANSACTION_TIMEOUT_MS
+from tests.support.java import java
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_topic, leaders, metadata
 
@@ -31,7 +35,11 @@ SECONDS: Final = float(os.environ.get("BARNABAS_EXACTLY_ONCE_SECONDS", "0"))
 SEED: Final = int(os.environ.get("BARNABAS_FAILURE_SEED", "0")) or random.randrange(1, 1_000_000)
 BROKERS: Final = 3
 PARTITIONS: Final = 4
-MEMBERS: Final = 2
+PROGRAMS: Final = {
+    "librdkafka": "tests.support.exactly_once_member",
+    "kafka-python": "tests.support.exactly_once_kafka_python",
+}
+MEMBERS: Final = (*PROGRAMS, "java")
 RECOVERY_SECONDS: Final = 90.0
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
 OVERRIDES: Final = {
@@ -55,13 +63,24 @@ def cluster(tmp_path: Path) -> Iterator[BrokerCluster]:
         running.check_that_none_exited_by_itself()
 
 
+def java_member(bootstrap: str, transactional_id: str) -> list[str]:
+    """The command of a member that consumes, and produces, by Java's client."""
+    return [
+        *(str(java().executable), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        *("-cp", class_path(), "org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", bootstrap),
+        *("--input-topic", SOURCE, "--input-partition", "-1", "--output-topic", TARGET, "--consumer-group", GROUP),
+        *("--transactional-id", transactional_id, "--transaction-timeout", str(TRANSACTION_TIMEOUT_MS)),
+        *("--transaction-size", "50", "--group-mode", "--use-group-metadata"),
+    ]
+
+
 class Members:
-    """The copying processes. One that ends is started again."""
+    """The copying processes. One that ends is started again; Java's does so whenever it has copied what there was."""
 
     def __init__(self, directory: Path, bootstrap: str) -> None:
-        self._logs = [directory / f"member-{number}.log" for number in range(MEMBERS)]
+        self._logs = [directory / f"member-{number}-{client}.log" for number, client in enumerate(MEMBERS)]
         self._bootstrap = bootstrap
-        self._running = [self._started(number) for number in range(MEMBERS)]
+        self._running = [self._started(number) for number in range(len(MEMBERS))]
 
     def look_after(self) -> None:
         for number, process in enumerate(self._running):
@@ -73,16 +92,20 @@ class Members:
         self._running[number].wait()
 
     def kill_all(self) -> None:
-        for number in range(MEMBERS):
+        for number in range(len(MEMBERS)):
             self.kill(number)
 
     def log_tails(self) -> str:
         return "\n".join(path.read_text()[-2_000:] for path in self._logs)
 
     def _started(self, number: int) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tests.support.exactly_once_member", self._bootstrap]
+        client, transactional_id = MEMBERS[number], f"copier-{number}"
+        if client == "java":
+            command = java_member(self._bootstrap, transactional_id)
+        else:
+            command = [sys.executable, "-m", PROGRAMS[client], self._bootstrap, SOURCE, TARGET, GROUP, transactional_id]
         with self._logs[number].open("a") as log:
-            return subprocess.Popen([*command, SOURCE, TARGET, GROUP, f"copier-{number}"], stdout=log, stderr=log)
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
 class Writer:
@@ -136,11 +159,11 @@ def hurt(cluster: BrokerCluster, members: Members, generator: random.Random) -> 
     """Kills somebody, and has everybody back."""
     who = generator.choice(("any", "transactions", "group", "member"))
     if who == "member":
-        members.kill(generator.randrange(MEMBERS))
+        members.kill(generator.randrange(len(MEMBERS)))
         return
     broker_id = {
         "any": lambda: generator.randrange(1, BROKERS + 1),
-        "transactions": lambda: coordinator(cluster, f"copier-{generator.randrange(MEMBERS)}", 1),
+        "transactions": lambda: coordinator(cluster, f"copier-{generator.randrange(len(MEMBERS))}", 1),
         "group": lambda: coordinator(cluster, GROUP, 0),
     }[who]()
     cluster.brokers[broker_id].kill()
@@ -193,6 +216,30 @@ def read_all(bootstrap: str, topic: str) -> list[int]:
     return found
 
 
+def those_who_wrote(cluster: BrokerCluster) -> set[str]:
+    """The clients whose present producer id the leaders of the second topic know."""
+    numbers = list(range(PARTITIONS))
+    request = DescribeProducersRequest(
+        topics=[DescribeProducersRequest.TopicRequest(name=TARGET, partition_indexes=numbers)]
+    )
+    known = {
+        producer.producer_id
+        for broker in cluster.brokers.values()
+        for topic in call(broker.port, ApiKey.DESCRIBE_PRODUCERS, 0, request).topics
+        for partition in topic.partitions
+        for producer in partition.active_producers
+    }
+    found = set()
+    for number, client in enumerate(MEMBERS):
+        transactional_id = f"copier-{number}"
+        port = cluster.brokers[coordinator(cluster, transactional_id, 1)].port
+        described = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        (state,) = call(port, ApiKey.DESCRIBE_TRANSACTIONS, 0, described).transaction_states
+        if state.producer_id in known:
+            found.add(client)
+    return found
+
+
 @pytest.mark.skipif(not SECONDS, reason="BARNABAS_EXACTLY_ONCE_SECONDS says for how long")
 @pytest.mark.timeout(SECONDS + 400)
 def test_each_record_is_copied_exactly_once(cluster: BrokerCluster, tmp_path: Path) -> None:
@@ -226,3 +273,4 @@ def test_each_record_is_copied_exactly_once(cluster: BrokerCluster, tmp_path: Pa
     copied = Counter(read_all(cluster.bootstrap_servers, TARGET))
     assert [number for number in range(writer.count) if copied[number] != 1] == [], f"seed {SEED}"
     assert copied.total() == writer.count
+    assert those_who_wrote(cluster) == set(MEMBERS)
