@@ -83,6 +83,8 @@ class Outbox:
         self._senders = senders
         self.sent_in_part: set[int] = set()
         """Batches of which shares were sent, and not all, when the outbox was opened."""
+        self._may_be_sent: set[int] = set()
+        """Batches that this run has tried to send, and does not know what became of."""
         self.staged = StagedBatches(directory, state_id)
         self._state_id = state_id
         self._topic_ids = dict(topic_ids)
@@ -145,7 +147,7 @@ class Outbox:
             if batch.senders[-1] > self._senders:
                 raise RuntimeError(f"batch {batch.batch_id} is for senders that were not opened")
             with self._told_in_part(batch.batch_id):
-                self._port.send(batch, sent)
+                self._send(batch, sent)
             self._take(sent)
         self.staged.remove(batch.batch_id)
 
@@ -240,15 +242,26 @@ class Outbox:
         batch = self.staged.find(batch_id)
         return batch is not None and bool(batch.share(number).record_count)
 
+    def _send(self, batch: StagedBatch, sent: Sent) -> None:
+        try:
+            self._port.send(batch, sent)
+        except StagedBatchError:
+            raise  # found before anything was committed
+        except Exception:
+            # A share may be there, or the answer to its commit was lost: only what is staged can end this batch.
+            self._may_be_sent.add(batch.batch_id)
+            raise
+
     @contextlib.contextmanager
     def _told_in_part(self, batch_id: int) -> Iterator[None]:
         try:
             yield
         except StagedBatchError as error:
-            if batch_id not in self.sent_in_part:
+            if batch_id not in self.sent_in_part | self._may_be_sent:
                 raise
+            how = "was sent" if batch_id in self.sent_in_part else "was sent, or may have been"
             raise OutboxError(
-                f"a part of batch {batch_id} was sent, and {self.directory}/batch-{batch_id} {error}: restore it, or "
+                f"a part of batch {batch_id} {how}, and {self.directory}/batch-{batch_id} {error}: restore it, or "
                 f"{_AGAIN}"
             ) from error
 

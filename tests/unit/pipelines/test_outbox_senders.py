@@ -337,6 +337,32 @@ def test_damage_of_a_batch_that_was_sent_in_part_is_told_as_such(machine: Machin
     check(machine.cluster, is_over=True)
 
 
+@pytest.mark.parametrize("is_short", [True, False])
+def test_damage_between_two_attempts_of_a_run_is_told_as_of_a_batch_that_may_be_there_in_part(
+    machine: Machine, is_short: bool
+) -> None:
+    """The first attempt has committed a share and failed; what is staged is the only copy of the others."""
+
+    def fail(name: str) -> None:
+        if name == "committed 2":
+            raise ConnectionError
+
+    machine.begun, machine.finished = 1, 0
+    outbox = machine.outbox(3)
+    batch = machine.stage(outbox, 1, 3)
+    machine.cluster.at = fail
+    with pytest.raises(ConnectionError):
+        outbox.deliver(batch)
+    machine.cluster.at = lambda _: None
+    path = machine.directory / "batch-1" / "0" / batch.share(3).parts[0].files[0].name
+    content = path.read_bytes()
+    path.write_bytes(content[:-3] if is_short else content.replace(b"key", b"kez"))
+    with pytest.raises(
+        OutboxError, match=r"a part of batch 1 was sent, or may have been, and .*(damaged|lacks).*restore"
+    ):
+        outbox.deliver(outbox.find(1, TOPICS) or batch)
+
+
 @pytest.mark.parametrize("was_sent", [True, False])
 def test_whether_a_share_was_sent_is_left_to_a_person_when_its_offset_has_vanished(
     machine: Machine, was_sent: bool
