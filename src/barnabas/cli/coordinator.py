@@ -202,21 +202,28 @@ async def _serve_until_told(
 
 def _say_error(config: CoordinatorConfig, error: Exception, as_json: bool) -> None:
     """Says why it ends; who reads JSON hears of it even where standard error goes to a disk that is full."""
-    import errno
-
-    from barnabas.kernel.system_errors import reason
-
-    text = str(error)
-    if isinstance(error, OSError):
-        text = reason(error)
-        if error.errno in {errno.EADDRINUSE, errno.EADDRNOTAVAIL}:
-            text = f"cannot listen on {config.host}:{config.port}: {text}. Choose another port (barnabas up:"
-            text += " --coordinator-port)"
-        else:
-            text = f"the data directory {config.data_directory} cannot be used: {text}"
+    text = words_of(config, error)
     with contextlib.suppress(OSError):
         if as_json:
             click.echo(json.dumps({"error": text}, separators=(",", ":")))
             sys.stdout.flush()
     with contextlib.suppress(OSError):
         click.echo(f"barnabas coordinator: {text}", err=True)
+
+
+def words_of(config: CoordinatorConfig, error: Exception) -> str:
+    """What is wrong, and what to choose instead."""
+    import errno
+    import socket
+
+    from barnabas.kernel.system_errors import reason
+
+    if not isinstance(error, OSError):
+        return str(error)
+    listening = f"cannot listen on {config.host}:{config.port}: {reason(error)}. Choose another"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return f"{listening} one (--host)"
+    # Of a file it says which.
+    if error.errno == errno.EADDRINUSE or (isinstance(error, PermissionError) and error.filename is None):
+        return f"{listening} port (--port; barnabas up: --coordinator-port)"
+    return f"the data directory {config.data_directory} cannot be used: {reason(error)}"
