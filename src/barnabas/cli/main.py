@@ -188,6 +188,11 @@ def _ending_clearly() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("barnabas: interrupted", err=True)
         raise click.exceptions.Exit(_INTERRUPTED) from None
+    except click.Abort as error:
+        # Where somebody is asked, click makes this of Ctrl-C, and of the end of input.
+        is_interrupted = isinstance(error.__context__, KeyboardInterrupt)
+        click.echo(f"\nbarnabas: {'interrupted' if is_interrupted else 'no answer was given'}", err=True)
+        raise click.exceptions.Exit(_INTERRUPTED if is_interrupted else 1) from None
     except OSError as error:
         # Of `--help` and the like; commands with results look after it themselves.
         if error.errno != errno.EBADF:

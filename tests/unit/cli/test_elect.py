@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import click
 import pytest
 
 from barnabas.wire.errors import ErrorCode, KafkaError
@@ -99,6 +100,31 @@ def test_on_a_terminal_it_asks(
     monkeypatch.setattr("barnabas.cli.elect.click.confirm", lambda *_, **__: answer.startswith("y"))
     done = barnabas("elect", "unclean", "--all")
     assert (done.status, len(filled.elections)) == (1 - count, count)
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "said"), [(KeyboardInterrupt, 130, "interrupted"), (EOFError, 1, "no answer was given")]
+)
+def test_ctrl_c_and_the_end_of_input_are_answers_too(
+    filled: FakeCluster,
+    barnabas: Barnabas,
+    monkeypatch: pytest.MonkeyPatch,
+    how: type[BaseException],
+    status: int,
+    said: str,
+) -> None:
+    def asked(*_: object, **__: object) -> bool:
+        """As click does."""
+        try:
+            raise how
+        except how:
+            raise click.Abort from None
+
+    monkeypatch.setattr("barnabas.cli.elect.is_anybody_there", lambda: True)
+    monkeypatch.setattr("barnabas.cli.elect.click.confirm", asked)
+    done = barnabas("elect", "unclean", "--all")
+    assert (done.status, filled.elections) == (status, [])
+    assert done.errors.endswith(f"\nbarnabas: {said}\n")
 
 
 @pytest.mark.parametrize(
