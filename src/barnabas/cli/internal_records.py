@@ -54,11 +54,6 @@ _KINDS: Final[dict[str, dict[int, tuple[str, Any, Any]]]] = {
 _CONSUMER_PROTOCOL: Final = "consumer"
 
 
-def is_internal(topic: str) -> bool:
-    """Whether `decode_internal` knows the records of this topic."""
-    return topic in _KINDS
-
-
 def decode_internal(topic: str, key: bytes | None, value: bytes | None) -> dict[str, Any] | None:
     """Type, key and value (None for a tombstone) of a record as JSON can have them; None for what is not known.
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.cli.internal_records import decode_internal
 from barnabas.cli.output import counted, printable
 from barnabas.cli.record_formats import add_bytes, header_documents, shown_bytes, shown_time
 from barnabas.cli.record_json import json_line
@@ -16,6 +15,7 @@ from barnabas.wire.control_records import read_control_record_type, read_end_tra
 from barnabas.wire.record_errors import InvalidRecordError
 from barnabas.wire.records import TimestampType
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
+from barnabas.wire.topics import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from barnabas.log.inspection.batch_inspection import BatchFacts, Damage
@@ -86,7 +86,9 @@ class LogReport:
     def record(self, record: Record, topic: str | None, *, is_control: bool) -> None:
         """A record of the batch before; `topic` tells how to decode those of internal topics."""
         decoded = _decode_control(record) if is_control else None
-        if decoded is None and topic is not None:
+        if decoded is None and topic in INTERNAL_TOPICS:
+            from barnabas.cli.internal_records import decode_internal  # it loads all messages of the protocol
+
             decoded = decode_internal(topic, record.key, record.value)
         if self._as_json:
             _print_line(json_line(_record_document(record, decoded)))

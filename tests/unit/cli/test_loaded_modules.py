@@ -57,6 +57,14 @@ def test_a_command_loads_nothing_heavy(servers: str, name: str, tmp_path: Path) 
     assert loaded & HEAVY == NEEDED.get(name, set())
 
 
+def test_a_log_is_shown_without_the_messages_of_the_protocol(tmp_path: Path) -> None:
+    """Of which only records of internal topics are made."""
+    (tmp_path / "flights-0").mkdir()
+    loaded = loaded_by("", ("log", "dump", "--records", str(tmp_path / "flights-0")), tmp_path)
+    assert "barnabas.cli.log_report" in loaded
+    assert not {"barnabas.wire.messages", "barnabas.wire.classes", "barnabas.client.client"} & loaded
+
+
 def loaded_by(servers: str, command: Sequence[str], folder: Path) -> set[str]:
     """The modules that a process has at its end."""
     done = subprocess.run(
