@@ -56,6 +56,28 @@ def test_every_page_is_in_a_menu_once() -> None:
     assert set(listed) | found_by_folder == pages | set(docs_site.PAGES.values())
 
 
+def rows(text: str) -> list[list[str]]:
+    """The tables of a page: lines that begin with a bar, as they stand together."""
+    without_code = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    tables: list[list[str]] = [[]]
+    for line in without_code.splitlines():
+        if line.startswith("|"):
+            tables[-1].append(line)
+        elif tables[-1]:
+            tables.append([])
+    return [table for table in tables if table]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem)
+def test_each_row_of_a_page_is_in_a_table_and_has_its_cells(page: Path) -> None:
+    """One behind an empty line would be text with bars in it."""
+    for heading, *others in rows(page.read_text("utf-8")):
+        assert others, heading
+        assert re.fullmatch(r"\|( *:?-+:? *\|)+", others[0]), heading
+        for row in (heading, *others):
+            assert len(re.findall(r"(?<!\\)\|", row)) == others[0].count("|"), row
+
+
 def test_anchors_are_those_of_the_repository() -> None:
     assert docs_site.anchor("Where is ...?", "-") == "where-is-"
     assert docs_site.anchor("`topic copy`: what, and how", "-") == "topic-copy-what-and-how"
