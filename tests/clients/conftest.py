@@ -29,7 +29,7 @@ from tests.support.waiting import wait_until
 from tests.support.wire_calls import leaders
 from tests.support.zookeeper import ZooKeeperServer
 
-collect_ignore = [] if ALL else ["test_java_racks.py", "test_java_tools.py"]
+collect_ignore = [] if ALL else ["test_documented_clients.py", "test_java_racks.py", "test_java_tools.py"]
 
 BROKERS = 3
 PARTITIONS = 4
