@@ -1,5 +1,5 @@
-"""What docs/operating.md, coordinator.md and console.md tell people to type or to write into files, on servers of ours:
-every block as it stands, with ports, hosts, files and passwords of the test in the places of theirs.
+"""What docs/operating.md, acls.md, coordinator.md and console.md tell people to type or to write into files, on servers
+of ours: every block as it stands, with ports, hosts, files and passwords of the test in the places of theirs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.sasl_pair import Sent, Wire, log_in
 from tests.support.waiting import wait_until
 from tests.support.zookeeper import four_letter_word
 
-PAGES = ("operating.md", "coordinator.md", "console.md", "clients.md", "coming-from-kafka.md")
+PAGES = ("operating.md", "acls.md", "coordinator.md", "console.md", "clients.md", "coming-from-kafka.md")
 _taken: set[tuple[str, str]] = set()
 
 
@@ -59,6 +59,7 @@ KEYSTORE = block(
 SECRET = block("operating.md", "password.encoder.secret=...")
 STORED_KEY = block("operating.md", "barnabas config set broker:1 listener.name.ssl.ssl.keystore.type=PEM \\")
 STORE = "/etc/barnabas/broker-1.pem"
+ACLS = block("acls.md", "authorizer.class.name=kafka.security.authorizer.AclAuthorizer")
 CLIENT_LOGIN = block("operating.md", "Client {")
 COORDINATOR = block("coordinator.md", "barnabas coordinator --data coordinator --port 2181")
 SERVER_LOGIN = block("coordinator.md", "Server {")
@@ -200,6 +201,22 @@ def test_clients_come_in_by_tokens_of_an_identity_provider(
             folder.write("client.properties", "".join(f"{name}={value}\n" for name, value in client.items()))
             command = "barnabas topic create made --replication-factor 1"
             assert "made" in folder.run(f"{command} -b localhost:{login} --command-config client.properties")[0]
+
+
+def test_brokers_have_acls_and_deny_what_none_allows(coordinator: str, folder: Folder) -> None:
+    plain, login = free_port(), free_port()
+    places = {"9092": plain, "9093": login, "0.0.0.0": "127.0.0.1", "broker-1.example.com": "localhost"}
+    acls = placed(ACLS, {"super.users=": "super.users=User:ANONYMOUS;User:broker"})
+    module = login_module("PLAIN", username="alice", password="...")
+    login_lines = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={module}"
+    alice = f"-b localhost:{login} --command-config {folder.write('alice.properties', login_lines)}"
+    anybody = {"BARNABAS_BOOTSTRAP_SERVERS": f"localhost:{plain}"}
+    with broker(folder, base(f"{coordinator}/acls") + placed(LOGINS, places) + acls):
+        folder.run("barnabas topic create flights --partitions 1 --replication-factor 1", **anybody)
+        status, words = folder.typed(f"barnabas produce flights {alice}")
+        assert (status, "TOPIC_AUTHORIZATION_FAILED" in words) == (1, True), words
+        folder.run("barnabas acl add topic:flights --producer --principal User:alice", **anybody)
+        assert "1 record" in folder.run(f"barnabas produce flights {alice}", "one\n")[1]
 
 
 class TlsPlaces:
