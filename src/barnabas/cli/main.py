@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _INTERRUPTED = 130
+_OUTPUT_FAILS = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO}
+"""Standard output is closed, or a file on a disk that takes no more."""
 _COMPLETE_VARIABLE = "_BARNABAS_COMPLETE"
 """Has a value where a shell asks for completions."""
 
@@ -195,12 +197,13 @@ def _ending_clearly() -> Iterator[None]:
         raise click.exceptions.Exit(_INTERRUPTED if is_interrupted else 1) from None
     except OSError as error:
         # Of `--help` and the like; commands with results look after it themselves.
-        if error.errno != errno.EBADF:
+        if error.errno not in _OUTPUT_FAILS or error.filename is not None:
             raise
         from barnabas.cli.output import give_up_output
 
         give_up_output()
-        click.echo("barnabas: the output cannot be written: standard output is closed", err=True)
+        reason = "standard output is closed" if error.errno == errno.EBADF else error.strerror
+        click.echo(f"barnabas: the output cannot be written: {reason}", err=True)
         raise click.exceptions.Exit(1) from None
 
 

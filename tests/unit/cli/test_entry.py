@@ -55,12 +55,23 @@ def test_who_needs_standard_input_says_that_it_is_closed(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("command", ["--help", "topic --help", "completion bash"])
-def test_output_that_goes_nowhere_is_an_error_in_one_line(command: str) -> None:
-    process = start(f"{command} >&-")
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        (">&-", "standard output is closed"),
+        pytest.param(
+            ">/dev/full",
+            "No space left on device",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is full"),
+        ),
+    ],
+)
+def test_output_that_goes_nowhere_is_an_error_in_one_line(command: str, where: str, reason: str) -> None:
+    process = start(f"{command} {where}")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     assert len(errors.splitlines()) == 1
-    assert errors.endswith("the output cannot be written: standard output is closed\n")
+    assert errors.endswith(f"the output cannot be written: {reason}\n")
 
 
 def test_ctrl_c_while_a_class_is_made_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
