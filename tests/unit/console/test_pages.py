@@ -260,8 +260,31 @@ def test_each_partition_has_the_same_part_of_what_a_search_looks_through(
     monkeypatch.setattr(records_read, "SEARCHED_MAX", 8)
     said = console.get("/messages?topic=flights&key=nobody").words
     assert "8 records looked through. Of each the newest 4." in said
+    assert "Give a partition to look through more." in said
     said = console.get("/messages?topic=flights&key=nobody&from=oldest").words
     assert "Not to the end: 4 records of each partition were looked through." in said
+
+
+def test_a_search_goes_through_a_whole_partition_step_by_step(
+    monkeypatch: pytest.MonkeyPatch, console: RunningConsole
+) -> None:
+    monkeypatch.setattr(records_read, "SEARCHED_MAX", 50)
+    address = "/messages?topic=flights&partition=0&key=UA7"
+    for first in (70, 20, 0):
+        answer = console.get(address)
+        assert f"50 records looked through, from offset {first} on." in answer.words
+        addresses = re.findall(r'<a href="([^"]*)">Before</a>', answer.text)
+        address = html.unescape(addresses[0]) if addresses else ""
+    assert "1 record" in answer.words
+    assert address == ""
+
+
+def test_a_place_that_is_not_used_is_told_of(console: RunningConsole) -> None:
+    unused = "What is given as `at` is not used"
+    assert unused in console.get("/messages?topic=flights&at=2020-01-01").words
+    assert unused in console.get("/messages?topic=flights&from=oldest&at=5").words
+    assert unused not in console.get("/messages?topic=flights&from=time&at=2020-01-01").words
+    assert unused not in console.get("/messages?topic=flights&at=").words
 
 
 def test_a_topic_of_too_many_partitions_is_read_by_partition(
@@ -273,7 +296,13 @@ def test_a_topic_of_too_many_partitions_is_read_by_partition(
     assert console.get("/messages?topic=flights&partition=0").status == 200
 
 
-@pytest.mark.parametrize("query", ["from=offset&at=x", "from=offset", "from=time&at=yesterday", "from=elsewhere"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=offset&at=x", "from=offset", "from=time&at=yesterday", "from=elsewhere", "partition=x", "partition=-1",
+        "partition=1.5",
+    ],
+)  # fmt: skip
 def test_an_address_that_makes_no_sense(console: RunningConsole, query: str) -> None:
     assert console.get(f"/messages?topic=flights&{query}").status == 400
 

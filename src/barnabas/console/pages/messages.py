@@ -132,7 +132,8 @@ def _wanted(visit: Visit, topic: TopicInfo) -> Wanted | str:
 def _partitions(given: str, topic: TopicInfo) -> tuple[TopicPartition, ...] | str:
     """The partition, or all that have a leader where none is given; or why not."""
     if given:
-        return (TopicPartition(topic.name, int_of(given, 0, most=2**31 - 1)),)
+        number = int_of(given, -1, most=2**31 - 1)
+        return (TopicPartition(topic.name, number),) if number >= 0 else "Give a partition by its number, or none."
     if len(topic.partitions) > PARTITIONS_MAX:
         return f"{topic.name} has more than {PARTITIONS_MAX:,} partitions: give one of them."
     led = [number for number, info in topic.partitions.items() if info.leader_id >= 0]
@@ -203,6 +204,9 @@ async def _shown(visit: Visit, wanted: Wanted, found: Found) -> list[Html | None
     is_one = len(found.ranges) == 1
     notes: list[Html | None] = [
         _what(visit, wanted, found),
+        tag("p", "What is given as `at` is not used: begin at an offset or at a time.", class_="note warning")
+        if visit.query.get("at", "").strip() and wanted.start in {From.NEWEST, From.OLDEST}
+        else None,
         tag("p", f"Not to the end: {found.is_cut}.", class_="note warning") if found.is_cut else None,
         _unread(found),
     ]
@@ -242,6 +246,8 @@ def _what(visit: Visit, wanted: Wanted, found: Found) -> Html:
         what += f" {counted(found.looked_through, 'record')} looked through."
     if wanted.start is From.NEWEST and any(each.first > each.start for each in found.ranges.values()):
         what += f" Of each the newest {wanted.back:,}."
+        if wanted.is_search:
+            what += " Give a partition to look through more."
     links: list[Content] = [" ", link("The topic", "topics", first.topic)]
     if wanted.keys and topic is not None:
         links += _partitions_of_key(visit, wanted, topic)
@@ -301,7 +307,9 @@ def _others(visit: Visit, wanted: Wanted, found: Found) -> Html | None:
 
     links: list[Html] = []
     if range_.first > range_.start:
-        links.append(tag("a", "Before", href=at(max(range_.start, range_.first - wanted.count))))
+        # A search goes on with as many as it has looked through.
+        step = wanted.searched_max if wanted.is_search else wanted.count
+        links.append(tag("a", "Before", href=at(max(range_.start, range_.first - step))))
     if range_.next < range_.end:
         links.append(tag("a", "Next", href=at(range_.next)))
     return tag("p", [[each, " "] for each in links], class_="pager") if links else None
