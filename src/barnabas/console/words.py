@@ -37,11 +37,6 @@ def span(milliseconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in units[:2])
 
 
-def clock(time_ms: float) -> str:
-    """`09:30:00`, in UTC."""
-    return f"{_moment(time_ms):%H:%M:%S}"
-
-
 def date_and_clock(time_ms: int) -> str:
     """`2026-11-25 09:30:00.125`, in UTC; the number itself where no calendar has it."""
     try:
@@ -50,10 +45,11 @@ def date_and_clock(time_ms: int) -> str:
         return str(time_ms)
 
 
-def moment(time_ms: int, now_ms: int) -> str:
+def moment(time_ms: int, now_ms: int, *, to_the_ms: bool = False) -> str:
     """The clock, and before it the date where that is another than now's; the number where no calendar has it."""
     date, _, rest = date_and_clock(time_ms).partition(" ")
-    return rest[:8] if rest and date == date_and_clock(now_ms)[:10] else f"{date} {rest[:8]}".rstrip()
+    shown = rest if to_the_ms else rest[:8]
+    return shown if shown and date == date_and_clock(now_ms)[:10] else f"{date} {shown}".rstrip()
 
 
 def ids(numbers: tuple[int, ...] | list[int]) -> str:

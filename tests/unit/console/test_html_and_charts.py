@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from barnabas.console.charts import GAP_MS, Line, lanes, line_chart
 from barnabas.console.history import PartitionState
 from barnabas.console.html import Html, href, link, markup, table, tag
-from barnabas.console.words import date_and_clock, rate, size, span
+from barnabas.console.words import date_and_clock, moment, rate, size, span
 
 
 @given(st.text())
@@ -93,3 +93,12 @@ def test_words() -> None:
     assert [span(each) for each in (-5, 999, 61_000, 90_061_000)] == ["0 s", "0 s", "1 min 1 s", "1 d 1 h"]
     assert date_and_clock(0) == "1970-01-01 00:00:00.000"
     assert date_and_clock(1 << 62) == str(1 << 62)
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    day_ms = 86_400_000
+    assert moment(5_250, day_ms - 1) == "00:00:05"
+    assert moment(5_250, day_ms) == "1970-01-01 00:00:05"
+    assert moment(5_250, day_ms - 1, to_the_ms=True) == "00:00:05.250"
+    assert moment(5_250, day_ms, to_the_ms=True) == "1970-01-01 00:00:05.250"
+    assert moment(1 << 62, 0, to_the_ms=True) == str(1 << 62)

@@ -141,6 +141,7 @@ def test_the_controller_says_what_it_did(console: RunningConsole) -> None:
     assert "State changes, the newest first" in said
     assert "flights-0" in said
     assert "ActiveControllerCount 1" in said
+    assert re.search(r"Since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, ", said)
 
 
 def test_topics_are_found_by_a_part_of_their_name(console: RunningConsole) -> None:

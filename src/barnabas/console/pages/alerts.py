@@ -7,7 +7,7 @@ from barnabas.console.alerts import Alert, AlertState
 from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.page import Page, Visit, mark, missing
 from barnabas.console.runbook import runbook
-from barnabas.console.words import counted, date_and_clock, span
+from barnabas.console.words import counted, moment, span
 
 
 def alerts(visit: Visit) -> Page:
@@ -74,7 +74,7 @@ def _row(each: Alert, visit: Visit) -> list[Content]:
         state = [state, tag("small", f" for {each.rule.for_seconds // 60} min")]
     since: Content = None
     if each.since_ms is not None:
-        since = f"{date_and_clock(each.since_ms)[11:19]} UTC, {span(visit.now_ms - each.since_ms)} ago"
+        since = f"{moment(each.since_ms, visit.now_ms)} UTC, {span(visit.now_ms - each.since_ms)} ago"
     details = tag("div", each.said) if each.said else None
     name = tag("span", each.rule.name, class_="whole")
     return [name, state, each.rule.severity.value, [each.rule.what, details], since, _page(each)]

@@ -11,7 +11,7 @@ from barnabas.console.configs import BROKER, BROKERS, DEFAULT, SOURCES, TOPIC, E
 from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.config_change import change_form, change_link
 from barnabas.console.pages.page import Page, Visit, int_of, mark, missing, paged, pager, search_field
-from barnabas.console.words import clock, counted, span
+from barnabas.console.words import counted, moment, span
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
@@ -194,5 +194,5 @@ def _note(what: str, found: Known[Any], visit: Visit) -> Html | None:
     if found.error is None and age_ms < _STALE_MS:
         return None
     why = f" No newer answer: {found.error}." if found.error else ""
-    said = f"{what}: as of {clock(found.answered_ms)} UTC, {span(age_ms)} ago.{why}"
+    said = f"{what}: as of {moment(found.answered_ms, visit.now_ms)} UTC, {span(age_ms)} ago.{why}"
     return tag("p", said, class_="note warning" if found.error else "note", role="status")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas.console.charts import Line, line_chart
 from barnabas.console.html import Content, Html, fields, link, table, tag
 from barnabas.console.pages.page import Page, Visit, mark, stale_note
-from barnabas.console.words import counted, date_and_clock, ids, span
+from barnabas.console.words import counted, date_and_clock, ids, moment, span
 
 if TYPE_CHECKING:
     from barnabas.wire.messages import DescribeControllerResponse
@@ -56,7 +56,7 @@ def _inside(visit: Visit, who: list[tuple[str, Content]], found: DescribeControl
                 *who,
                 ("Software", f"Barnabas {found.software_version}"),
                 ("Epoch", found.controller_epoch),
-                ("Since", f"{date_and_clock(elected)[:19]}, {span(visit.now_ms - elected)} ago"),
+                ("Since", f"{date_and_clock(elected)[:19]} UTC, {span(visit.now_ms - elected)} ago"),
                 ("Doing", "nothing" if found.state == "IDLE" else found.state.lower().replace("_", " ")),
                 ("Waiting", waiting),
                 ("To be sent", ", ".join(queued) or "nothing"),
@@ -66,7 +66,7 @@ def _inside(visit: Visit, who: list[tuple[str, Content]], found: DescribeControl
         table(
             "State changes, the newest first",
             ["Time (UTC)", "Partition", "#Replica", "Change", "#Leader", "#Epoch", "In sync"],
-            [_transition_row(each) for each in transitions],
+            [_transition_row(each, visit.now_ms) for each in transitions],
             "None since it was elected.",
         ),
         table(
@@ -88,11 +88,11 @@ def _inside(visit: Visit, who: list[tuple[str, Content]], found: DescribeControl
     ]
 
 
-def _transition_row(each: Any) -> list[Content]:
+def _transition_row(each: Any, now_ms: int) -> list[Content]:
     after = each.after.lower()
     change = f"{each.before.lower()} \u2192 {after}"
     return [
-        date_and_clock(each.time_ms)[11:],
+        moment(each.time_ms, now_ms, to_the_ms=True),
         link(f"{each.topic}-{each.partition}", "topics", each.topic, each.partition),
         None if each.broker_id == _THE_PARTITION else each.broker_id,
         change if each.fault is None else mark("bad", f"failed: {change}: {each.fault}"),

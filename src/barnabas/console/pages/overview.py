@@ -11,7 +11,7 @@ from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.page import Page, Visit, mark, posting, stale_note
 from barnabas.console.poller import CLUSTER
 from barnabas.console.question import IDLE_FACTOR, SHARE
-from barnabas.console.words import clock, counted, rate, span
+from barnabas.console.words import counted, moment, rate, span
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
@@ -143,12 +143,12 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
 def _changes(visit: Visit) -> Html:
     history = visit.poller.history
     rows: list[list[Content]] = [
-        [clock(each.time_ms), mark("warning", each.what) if each.is_bad else each.what]
+        [moment(each.time_ms, visit.now_ms), mark("warning", each.what) if each.is_bad else each.what]
         for each in reversed(list(history.changes)[-_CHANGES_SHOWN:])
     ]
-    since = (
-        "" if history.began_ms is None else f" since {clock(history.began_ms)} UTC, when the console started to look"
-    )
+    began_ms = history.began_ms
+    began = "" if began_ms is None else f"{moment(began_ms, visit.now_ms)} UTC"
+    since = f" since {began}, when the console started to look" if began else ""
     return table("Lately", ["Time (UTC)", "What"], rows, f"Nothing has changed{since}.")
 
 

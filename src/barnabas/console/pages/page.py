@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.console.html import Content, Html, href, link, tag
 from barnabas.console.question import Question
-from barnabas.console.words import clock, counted, span
+from barnabas.console.words import counted, moment, span
 
 if TYPE_CHECKING:
     from barnabas.console.configs import ConfigReader
@@ -168,7 +168,7 @@ def stale_note(question: Question[Any], visit: Visit) -> Html | None:
         return tag("p", f"{question.name}: {why}.", class_="note warning" if question.error else "note", role="status")
     if not question.is_stale(visit.now_ms):
         return None
-    at = clock(question.answered_ms or 0)
+    at = moment(question.answered_ms or 0, visit.now_ms)
     why = f" No newer answer: {question.error}." if question.error else ""
     return tag(
         "p", f"{question.name}: stale, as of {at} UTC, {span(age_ms)} ago.{why}", class_="note warning", role="status"
