@@ -246,6 +246,10 @@ def _lag_grows(seen: Seen, now_ms: int) -> Found:
             growing.append(f"{name}: {lags[0]:,.0f} to {lags[-1]:,.0f} records in 10 minutes")
     if seen.groups.value.failed and not growing:
         return Found(None, f"brokers {ids(list(seen.groups.value.failed))} do not tell of their groups")
+    unseen = seen.groups.value.not_described
+    unseen += sum(not seen.lags.has_place(name) for name in seen.groups.value.groups)
+    if unseen and not growing:
+        return Found(None, f"the console does not follow the lag of {counted(unseen, 'group')}")
     if not is_known and seen.groups.value.groups:
         return Found(None, "the console has not seen the lags of 10 minutes yet")
     more = f" and {len(growing) - _NAMED_MAX:,} more" if len(growing) > _NAMED_MAX else ""

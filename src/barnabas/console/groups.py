@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.groups import GroupMemberDescription
 from barnabas.client.offset_lookup import OffsetLookup
 from barnabas.client.subscription_bytes import read_assignment
+from barnabas.console.pipelines import pipeline_of
 from barnabas.link.errors import RequestTimeoutError, UnsupportedVersionError
 from barnabas.wire.errors import ErrorCode, KafkaError, raise_for_code
 from barnabas.wire.messages import DescribeGroupsRequest, ListGroupsRequest, OffsetFetchRequest
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from barnabas.client.connections import Lane
 
 GROUPS_PER_BROKER_MAX: Final = 500
-"""How many groups of one broker are described; more are only counted."""
+"""How many groups of one broker are described: those that somebody looks at, those of pipelines, then others."""
+GROUPS_LISTED_MAX: Final = 20_000
+"""How many more of one broker are known by name; still more are only counted."""
 PARTITIONS_MAX: Final = 20_000
 """Of how many partitions the ends are asked, those that groups read first."""
 BROKER_FAILURES: Final = (ConnectionError, RequestTimeoutError, UnsupportedVersionError, KafkaError, ProtocolError)
@@ -57,6 +60,16 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """What a broker says of a group that was not described; `state` is empty where it is too old to tell."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupsAndEnds:
     """What was answered; `ends` are high watermarks."""
 
@@ -67,15 +80,26 @@ class GroupsAndEnds:
     """Brokers that did not tell of their groups, and why."""
     took_seconds: float = 0.0
     """The longest that a broker which answered worked for it, at most."""
-    not_described: int = 0
-    """Groups beyond the bound."""
+    others: Mapping[str, ListedGroup] = field(default_factory=dict)
+    """Groups beyond the bound, by name."""
+    not_listed: int = 0
+    """Groups beyond the bound of those too."""
+
+    @property
+    def not_described(self) -> int:
+        """How many groups there are of which no more than that is known."""
+        return len(self.others) + self.not_listed
 
 
-async def groups_and_ends(client: Client, lane: Lane, partitions: Iterable[TopicPartition]) -> GroupsAndEnds:
+async def groups_and_ends(
+    client: Client, lane: Lane, partitions: Iterable[TopicPartition], looked_at: Collection[str] = ()
+) -> GroupsAndEnds:
     """Asks every broker for its groups and what they have committed, then the leaders for the ends, of these partitions
-    too. Ends are asked for last, so that no lag is negative because of it.
+    too. Ends are asked for last, so that no lag is negative because of it. Where there are too many groups, those that
+    somebody looks at go before.
     """
     groups: dict[str, Group] = {}
+    others: dict[str, ListedGroup] = {}
     failed: dict[int, str] = {}
     too_many = 0
     slowest = 0.0
@@ -85,13 +109,14 @@ async def groups_and_ends(client: Client, lane: Lane, partitions: Iterable[Topic
         nonlocal too_many, slowest
         began = loop.time()
         try:
-            found, more = await _groups_of(client, lane, node)
+            found, rest, more = await _groups_of(client, lane, node, looked_at)
         except BROKER_FAILURES as error:
             failed[node.node_id] = str(error) or type(error).__name__
             return
         slowest = max(slowest, loop.time() - began)
         too_many += more
         groups.update(found)
+        others.update(rest)
 
     nodes = list(client.cluster.brokers.values())
     await asyncio.gather(*map(ask, nodes))
@@ -104,20 +129,31 @@ async def groups_and_ends(client: Client, lane: Lane, partitions: Iterable[Topic
     if not answers.failed:
         slowest += loop.time() - began
     now_ms = client.host.clock.time_ms()
-    return GroupsAndEnds(dict(sorted(groups.items())), ends, now_ms, dict(sorted(failed.items())), slowest, too_many)
+    return GroupsAndEnds(
+        dict(sorted(groups.items())),
+        ends,
+        now_ms,
+        dict(sorted(failed.items())),
+        slowest,
+        {name: group for name, group in others.items() if name not in groups},
+        too_many,
+    )
 
 
 # Inside.
 
 
-async def _groups_of(client: Client, lane: Lane, node: BrokerNode) -> tuple[dict[str, Group], int]:
-    """The groups that a broker coordinates, and how many more there are."""
+async def _groups_of(
+    client: Client, lane: Lane, node: BrokerNode, looked_at: Collection[str]
+) -> tuple[dict[str, Group], dict[str, ListedGroup], int]:
+    """The groups that a broker coordinates, others by name, and how many more there are."""
     response = await client.ask(node, lane, ListGroupsRequest())
     raise_for_code(response.error_code, f"groups of broker {node.node_id}")
     listed = {group.group_id: group for group in response.groups}
-    ids = sorted(listed)[:GROUPS_PER_BROKER_MAX]
+    ordered = sorted(listed, key=lambda name: (name not in looked_at, pipeline_of(name) is None, name))
+    ids = ordered[:GROUPS_PER_BROKER_MAX]
     if not ids:
-        return {}, 0
+        return {}, {}, 0
     described = await client.ask(node, lane, DescribeGroupsRequest(groups=ids))
     committed = await _committed(client, lane, node, ids)
     found = {
@@ -133,7 +169,11 @@ async def _groups_of(client: Client, lane: Lane, node: BrokerNode) -> tuple[dict
         for group in described.groups
         if group.error_code == ErrorCode.NONE and group.group_id in listed
     }
-    return found, len(listed) - len(ids)
+    rest = {
+        name: ListedGroup(name, listed[name].group_state, listed[name].protocol_type, node.node_id)
+        for name in ordered[len(ids) : len(ids) + GROUPS_LISTED_MAX]
+    }
+    return found, rest, len(listed) - len(ids) - len(rest)
 
 
 async def _committed(

@@ -22,7 +22,7 @@ CHANGES_OF_CLUSTER_MAX: Final = 500
 PARTITIONS_PER_STEP: Final = 2_000
 SAMPLES_MAX: Final = 720
 SERIES_MAX: Final = 500
-"""Groups, and again topics, of which samples are kept."""
+"""Groups, and again topics, of which samples are kept; of others the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +178,34 @@ class Samples:
 
     def __init__(self) -> None:
         self._series: dict[str, deque[tuple[int, float]]] = {}
+        self._last: dict[str, tuple[int, float]] = {}
+        """Of names that have no place among those."""
 
     def add(self, name: str, time_ms: int, value: float) -> None:
-        """One more; not where there are too many names."""
+        """One more, of as many names as have a place; in the place of the last one for others."""
         series = self._series.get(name)
         if series is None:
             if len(self._series) >= SERIES_MAX:
+                self._last[name] = time_ms, value
                 return
             series = self._series[name] = deque(maxlen=SAMPLES_MAX)
+            self._last.pop(name, None)
         series.append((time_ms, value))
 
     def keep(self, names: set[str]) -> None:
         """Forgets all others."""
-        for name in self._series.keys() - names:
-            del self._series[name]
+        for kept in (self._series, self._last):
+            for name in kept.keys() - names:
+                del kept[name]
 
     def of(self, name: str) -> list[tuple[int, float]]:
         """The time in ms and the figure, the oldest first."""
-        return list(self._series.get(name, ()))
+        last = self._last.get(name)
+        return list(self._series.get(name, ())) if last is None else [last]
+
+    def has_place(self, name: str) -> bool:
+        """Whether more than the last one is kept, or would be."""
+        return name not in self._last
 
 
 # Inside.

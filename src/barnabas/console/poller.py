@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,7 +30,7 @@ from barnabas.client.reassignments import PartitionReassignment
 from barnabas.console.alerts import AlertBoard
 from barnabas.console.earlier_changes import earlier_changes
 from barnabas.console.figures import Figures
-from barnabas.console.groups import GroupsAndEnds, groups_and_ends
+from barnabas.console.groups import GROUPS_PER_BROKER_MAX, GroupsAndEnds, groups_and_ends
 from barnabas.console.history import EarlierChanges, History, Samples
 from barnabas.console.pipelines import LetterStarts, PipelineFile, ReadFiles, letter_starts, pipeline_of
 from barnabas.console.question import Question
@@ -98,6 +98,8 @@ class Poller:
         self._transactions_lane = client.connections.new_lane()
         self._letters_lane = client.connections.new_lane()
         self._watched_until = client.host.loop.time() + WATCHED_SECONDS
+        self._groups_looked_at: dict[str, float] = {}
+        """Until when each, who was looked at last behind the others."""
         self._ends_before: GroupsAndEnds | None = None
         self._problems: tuple[tuple[int, ...], list[Problem]] | None = None
         self._diagnosing: asyncio.Task[None] | None = None
@@ -182,6 +184,15 @@ class Poller:
     def watch(self) -> None:
         """Somebody looks."""
         self._watched_until = self.client.host.loop.time() + WATCHED_SECONDS
+
+    def look_at_groups(self, names: Iterable[str]) -> None:
+        """Somebody looks at these, and has their offsets soon, however many groups there are."""
+        until = self.client.host.loop.time() + WATCHED_SECONDS
+        for name in names:
+            self._groups_looked_at.pop(name, None)
+            self._groups_looked_at[name] = until
+        for name in list(self._groups_looked_at)[:-GROUPS_PER_BROKER_MAX]:
+            del self._groups_looked_at[name]
 
     def problems(self) -> list[Problem]:
         """What is wrong with the cluster as it was seen last, the worst first; see `cluster health`."""
@@ -302,7 +313,9 @@ class Poller:
             for name, topic in sorted(self.client.cluster.topics.items())
             for number in topic.partitions
         )
-        found = await groups_and_ends(self.client, self._lane, partitions)
+        now = self.client.host.loop.time()
+        self._groups_looked_at = {name: until for name, until in self._groups_looked_at.items() if until > now}
+        found = await groups_and_ends(self.client, self._lane, partitions, self._groups_looked_at.keys())
         self._take_lags(found)
         self._take_reads(found)
         self._take_writes(found)
@@ -368,7 +381,7 @@ class Poller:
             if lag is not None:
                 self.lags.add(group_id, found.time_ms, lag)
         if not found.failed:
-            self.lags.keep(set(found.groups))
+            self.lags.keep({*found.groups, *found.others})
 
     def _take_reads(self, found: GroupsAndEnds) -> None:
         """Records per second that pipelines have read since the answer before, by what their groups have committed."""

@@ -51,6 +51,8 @@ class Transactions:
     """Brokers that did not tell, and why."""
     took_seconds: float = 0.0
     """The longest that a broker which answered worked for it, at most."""
+    not_kept: int = 0
+    """Those beyond the bound."""
 
 
 async def transactions(client: Client, lane: Lane) -> Transactions:
@@ -70,7 +72,8 @@ async def transactions(client: Client, lane: Lane) -> Transactions:
 
     await asyncio.gather(*map(ask, list(client.cluster.brokers.values())))
     found.sort(key=lambda each: (not each.is_open, each.started_ms or 0, each.transactional_id))
-    return Transactions(found[:LISTED_MAX], dict(sorted(failed.items())), slowest)
+    not_kept = max(0, len(found) - LISTED_MAX)
+    return Transactions(found[:LISTED_MAX], dict(sorted(failed.items())), slowest, not_kept)
 
 
 # Inside.

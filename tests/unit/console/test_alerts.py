@@ -11,12 +11,14 @@ import yaml
 
 from barnabas.client.cluster_health import Problem, Severity
 from barnabas.console.alerts import LAG_MIN, RULES, WINDOW_MS, AlertBoard, AlertState
-from barnabas.console.history import Samples
+from barnabas.console.groups import Group, GroupsAndEnds, ListedGroup
+from barnabas.console.history import SERIES_MAX, Samples
 from barnabas.console.html import markup
 from barnabas.console.runbook import as_html, runbook
 
 ROOT = Path(__file__).resolve().parents[3]
 NOW = 1_000_000_000
+READERS = Group("readers", "Empty", "consumer", "", 1, (), {})
 
 
 def question(value: object = None, *, stale: bool = False, error: str | None = None) -> SimpleNamespace:
@@ -30,7 +32,7 @@ def poller(*problems: Problem, shrinks: int = 0, **questions: SimpleNamespace) -
         "brokers": question({}),
         "settings": question(({}, 10)),
         "controller": question(controller),
-        "groups": question(SimpleNamespace(groups={}, failed={})),
+        "groups": question(GroupsAndEnds({}, {}, 0)),
         **questions,
     }
     history = SimpleNamespace(shrinks_since=lambda _since_ms: shrinks)
@@ -171,7 +173,7 @@ def test_isrs_that_shrink_often() -> None:
     ],
 )
 def test_a_lag_that_never_falls_is_an_alert(lags: list[int], state: AlertState) -> None:
-    some = poller(groups=question(SimpleNamespace(groups={"readers": None}, failed={})))
+    some = poller(groups=question(GroupsAndEnds({"readers": READERS}, {}, 0)))
     board = AlertBoard()
     some.lags.add("readers", NOW - WINDOW_MS // 2, 0)
     board.see(some, NOW)
@@ -181,6 +183,26 @@ def test_a_lag_that_never_falls_is_an_alert(lags: list[int], state: AlertState) 
         some.lags.add("readers", NOW - WINDOW_MS + number * WINDOW_MS // 2, lag)
     board.see(some, NOW)
     assert state_of(board, "LagGrows") is state
+
+
+def test_groups_whose_lag_is_not_followed_are_not_called_well() -> None:
+    other = ListedGroup("others", "Stable", "consumer", 1)
+    board, some = AlertBoard(), poller(groups=question(GroupsAndEnds({"readers": READERS}, {}, 0, others={"o": other})))
+    for time_ms in (NOW - WINDOW_MS, NOW):
+        some.lags.add("readers", time_ms, 0)
+    board.see(some, NOW)
+    (alert,) = (each for each in board.alerts(NOW) if each.rule.name == "LagGrows")
+    assert (alert.state, alert.said) == (AlertState.UNKNOWN, "the console does not follow the lag of 1 group")
+    some.lags.add("readers", NOW, LAG_MIN)
+    board.see(some, NOW)
+    assert state_of(board, "LagGrows") is AlertState.FIRING
+    some.groups.value = GroupsAndEnds({"readers": READERS, "without": READERS}, {}, 0)
+    some.lags = Samples()
+    for number in range(SERIES_MAX):
+        some.lags.add(f"g{number}", NOW - WINDOW_MS, 0)
+    some.lags.add("without", NOW, 0)
+    board.see(some, NOW)
+    assert state_of(board, "LagGrows") is AlertState.UNKNOWN
 
 
 def test_every_rule_has_a_page_that_the_console_shows() -> None:

@@ -91,8 +91,16 @@ def test_samples_are_bounded_and_forgotten_with_their_names() -> None:
     assert len(samples.of("a")) == SAMPLES_MAX
     for number in range(history.SERIES_MAX * 2):
         samples.add(f"n{number}", 0, 0.0)
-    assert samples.of(f"n{history.SERIES_MAX * 2 - 1}") == []
-    samples.keep({"n0"})
+    without = f"n{history.SERIES_MAX * 2 - 1}"
+    samples.add(without, 1, 3.0)
+    assert (samples.of(without), samples.has_place(without)) == ([(1, 3.0)], False)
+    assert samples.has_place("n0")
+    samples.keep({"n0", without})
     assert samples.of("a") == []
+    samples.add(without, 2, 4.0)
+    samples.add(without, 3, 5.0)
+    assert (samples.of(without), samples.has_place(without)) == ([(2, 4.0), (3, 5.0)], True)
+    samples.keep(set())
+    assert samples.of(without) == []
     samples.add("new", 1, 2.0)
     assert samples.of("new") == [(1, 2.0)]

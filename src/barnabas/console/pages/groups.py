@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.console.charts import Line, line_chart
-from barnabas.console.groups import GROUPS_PER_BROKER_MAX, Group, GroupsAndEnds
+from barnabas.console.groups import GROUPS_LISTED_MAX, GROUPS_PER_BROKER_MAX, Group, GroupsAndEnds, ListedGroup
 from barnabas.console.html import Content, Html, fields, link, table, tag
 from barnabas.console.pages.page import (
     Page,
@@ -11,6 +11,7 @@ from barnabas.console.pages.page import (
     failures_note,
     mark,
     missing,
+    no_samples,
     paged,
     pager,
     search_field,
@@ -34,7 +35,11 @@ def groups(visit: Visit) -> Page:
     name = visit.segments[0] if visit.segments else visit.query.get("name")
     if name is None:
         return _all(visit, found, note)
+    if found.others:
+        visit.poller.look_at_groups([name])
     group = found.groups.get(name)
+    if group is None and name in found.others:
+        return _listed(found.others[name], note)
     if group is None:
         return missing(f"There is no group {name}, or its coordinator did not tell of it.")
     return _one(visit, group, found, note)
@@ -45,10 +50,16 @@ def groups(visit: Visit) -> Page:
 
 def _all(visit: Visit, found: GroupsAndEnds, note: Html | None) -> Page:
     wanted = visit.query.get("q", "").strip()
-    names = [name for name in found.groups if wanted.lower() in name.lower()]
+    names = [name for name in sorted({*found.groups, *found.others}) if wanted.lower() in name.lower()]
     bounds = paged(names, visit)
+    shown = names[slice(*bounds)]
+    if found.others:
+        visit.poller.look_at_groups(shown)
     rows: list[list[Content]] = []
-    for name in names[slice(*bounds)]:
+    for name in shown:
+        if name in found.others:
+            rows.append(_listed_row(found.others[name]))
+            continue
         group = found.groups[name]
         lag = group.lag_of_all(found.ends)
         rows.append(
@@ -66,13 +77,13 @@ def _all(visit: Visit, found: GroupsAndEnds, note: Html | None) -> Page:
     drawn = sorted(latest, key=lambda name: (-latest[name], name))[:_DRAWN_MAX]
     lines = [Line(name, visit.poller.lags.of(name)) for name in drawn]
     caption = "Lag" if len(names) <= _DRAWN_MAX else f"Lag, of the {_DRAWN_MAX} groups with the most"
-    more = None
-    if found.not_described:
-        more = tag(
-            "p",
-            f"{counted(found.not_described, 'group')} more are not shown: {GROUPS_PER_BROKER_MAX} of each broker are.",
-            class_="note warning",
-        )
+    more: list[Html] = []
+    if found.others:
+        said = f"Brokers are asked for the offsets of {GROUPS_PER_BROKER_MAX} groups each, of those that you see first."
+        more.append(tag("p", said, class_="note"))
+    if found.not_listed:
+        said = f"{counted(found.not_listed, 'group')} beyond {GROUPS_LISTED_MAX:,} of a broker not shown."
+        more.append(tag("p", said, class_="note warning"))
     return Page(
         "Groups",
         [
@@ -90,6 +101,34 @@ def _all(visit: Visit, found: GroupsAndEnds, note: Html | None) -> Page:
             pager(len(names), bounds, visit, "groups"),
         ],
     )
+
+
+def _listed(group: ListedGroup, note: Html | None) -> Page:
+    """One that was not described, and is soon, since somebody looks at it."""
+    _, state, protocol, *_, coordinator = _listed_row(group)
+    return Page(
+        f"Group {group.group_id or _UNNAMED}",
+        [
+            tag("p", link("All groups", "groups")),
+            note,
+            tag(
+                "p", "Its members and offsets are asked for now: the page has them soon.", class_="note", role="status"
+            ),
+            fields([("State", state), ("Protocol", protocol), ("Coordinator", coordinator)]),
+        ],
+    )
+
+
+def _listed_row(group: ListedGroup) -> list[Content]:
+    return [
+        _link(group.group_id),
+        _state(group) if group.state else None,
+        group.protocol_type,
+        None,
+        None,
+        None,
+        link(group.coordinator_id, "brokers", group.coordinator_id),
+    ]
 
 
 def _one(visit: Visit, group: Group, found: GroupsAndEnds, note: Html | None) -> Page:
@@ -136,7 +175,12 @@ def _one(visit: Visit, group: Group, found: GroupsAndEnds, note: Html | None) ->
                     ("Coordinator", link(f"broker {group.coordinator_id}", "brokers", group.coordinator_id)),
                 ]
             ),
-            line_chart("Lag", "records", [Line("lag", visit.poller.lags.of(group.group_id))]),
+            line_chart(
+                "Lag",
+                "records",
+                [Line("lag", visit.poller.lags.of(group.group_id))],
+                no_samples(visit.poller.lags, group.group_id),
+            ),
             table(
                 "Partitions",
                 ["Topic", "#Partition", "#Committed", "#End offset", "#Lag (records)", "Read by"],
@@ -155,5 +199,5 @@ def _link(name: str) -> Html:
     return link(name, "groups", name)
 
 
-def _state(group: Group) -> Html:
+def _state(group: Group | ListedGroup) -> Html:
     return mark(_STATES.get(group.state, "warning"), group.state)

@@ -107,11 +107,13 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
     writes = visit.poller.writes.of(CLUSTER)
     found = visit.poller.groups.value
     lag = None
+    of_some = ""
     groups: Content = None
     if found is not None and (found.groups or not found.failed):
         at_least = " or more" if found.failed else ""
-        groups = link(f"{len(found.groups):,}{at_least}", "groups")
+        groups = link(f"{len(found.groups) + found.not_described:,}{at_least}", "groups")
         lag = sum(group.lag_of_all(found.ends) or 0 for group in found.groups.values())
+        of_some = f" of {len(found.groups):,} groups" if found.not_described else ""
     controller = (
         link(f"broker {cluster.controller_id}", "controller") if cluster.controller_id >= 0 else mark("bad", "none")
     )
@@ -124,7 +126,7 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
         ("Without a leader", mark("bad", f"{leaderless:,}") if leaderless else "0", "partitions"),
         ("Written", rate(writes[-1][1]) if writes else None, "records / s"),
         ("Groups", groups, None),
-        ("Lag of groups", None if lag is None else f"{lag:,}", "records"),
+        ("Lag of groups", None if lag is None else f"{lag:,}", f"record{'' if lag == 1 else 's'}{of_some}"),
     ]
     return tag(
         "dl",

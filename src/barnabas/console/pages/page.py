@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.console.history import SERIES_MAX
 from barnabas.console.html import Content, Html, href, link, tag
 from barnabas.console.question import Question
 from barnabas.console.words import counted, moment, span
 
 if TYPE_CHECKING:
     from barnabas.console.configs import ConfigReader
+    from barnabas.console.history import Samples
     from barnabas.console.poller import Poller
     from barnabas.console.records_read import RecordReader
 
@@ -220,6 +222,13 @@ def pager(count: int, bounds: tuple[int, int], visit: Visit, *segments: str | in
     if last < count:
         parts.append(link("Next", *segments, query={**others, "page": number + 1}))
     return tag("p", parts, class_="pager")
+
+
+def no_samples(samples: Samples, name: str) -> str:
+    """What a chart says that has no line: whether there will be one."""
+    if samples.has_place(name):
+        return "No samples yet: wait a moment."
+    return f"Not kept over time: the console keeps that of {SERIES_MAX} at most, and of others the last figure."
 
 
 def int_of(value: str | None, otherwise: int, *, least: int = 0, most: int = (1 << 63) - 1) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.console.charts import Line, line_chart
 from barnabas.console.html import Content, Html, fields, link, table, tag
-from barnabas.console.pages.page import Page, Visit, mark, missing, paged, pager, search_field, stale_note
+from barnabas.console.pages.page import Page, Visit, mark, missing, no_samples, paged, pager, search_field, stale_note
 from barnabas.console.pipelines import (
     GROUP_PREFIX,
     LETTERS_SUFFIX,
@@ -157,8 +157,10 @@ def _one(visit: Visit, cluster: Cluster, found: GroupsAndEnds, name: str) -> Pag
             tag("p", file.reason, class_="note bad", role="alert") if file is not None and file.reason else None,
             fields(pairs),
             _graph(file) if file is not None else None,
-            line_chart("Records read", "records / s", [Line(name, reads)]),
-            line_chart("Lag", "records", [Line(name, visit.poller.lags.of(group_id))]),
+            line_chart("Records read", "records / s", [Line(name, reads)], no_samples(visit.poller.reads, name)),
+            line_chart(
+                "Lag", "records", [Line(name, visit.poller.lags.of(group_id))], no_samples(visit.poller.lags, group_id)
+            ),
             _topics(group, found) if group is not None else None,
             _queries(visit, file)
             if file is not None

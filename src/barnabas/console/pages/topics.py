@@ -13,6 +13,7 @@ from barnabas.console.pages.page import (
     int_of,
     mark,
     missing,
+    no_samples,
     paged,
     pager,
     posting,
@@ -147,7 +148,12 @@ def _topic(visit: Visit, cluster: Cluster, topic: TopicInfo) -> Page:
             ),
             posting(visit.visitor, "Elect preferred leaders ...", "change", "elect", topic=name),
             stale_note(visit.poller.groups, visit),
-            line_chart("Records written", "records / s", [Line(name, visit.poller.writes.of(f"topic {name}"))]),
+            line_chart(
+                "Records written",
+                "records / s",
+                [Line(name, visit.poller.writes.of(f"topic {name}"))],
+                no_samples(visit.poller.writes, f"topic {name}"),
+            ),
             table(counted(len(partitions), "partition"), PARTITION_COLUMNS, rows),
             pager(len(partitions), bounds, visit, "topics", name),
             table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from barnabas.console.html import Content, Html, link, table
+from barnabas.console.html import Content, Html, link, table, tag
 from barnabas.console.pages.page import Page, Visit, failures_note, mark, paged, pager, search_field, stale_note
 from barnabas.console.transactions import Transaction
 from barnabas.console.words import counted, span
@@ -37,6 +37,9 @@ def transactions(visit: Visit) -> Page:
         [
             note,
             failures_note(found.failed),
+            tag("p", f"{found.not_kept:,} more of those at rest are not shown.", class_="note warning")
+            if found.not_kept
+            else None,
             search_field(visit, "Transactional id"),
             table(
                 f"{counted(len(listed), 'transactional id')}, {opened:,} with an open transaction",
