@@ -443,15 +443,16 @@ def test_a_task_over_very_many_logs_gives_way(
     with_broker(main)
 
 
-def test_tasks_have_the_names_of_kafka(with_broker: WithBroker) -> None:
+def test_tasks_have_the_names_and_intervals_of_kafka(with_broker: WithBroker) -> None:
     async def main(broker: LogBroker) -> None:
-        assert set(broker.scheduler.tasks) == {
-            "kafka-log-retention",
-            "kafka-log-flusher",
-            "kafka-recovery-point-checkpoint",
-            "kafka-log-start-offset-checkpoint",
-            "kafka-delete-logs",
-            "PeriodicProducerExpirationCheck",
+        minute_ms = 60_000
+        assert {name: task.period_ms for name, task in broker.scheduler.tasks.items()} == {
+            "kafka-log-retention": 5 * minute_ms,
+            "kafka-log-flusher": 365 * 24 * 60 * minute_ms,  # never, by default
+            "kafka-recovery-point-checkpoint": minute_ms,
+            "kafka-log-start-offset-checkpoint": minute_ms,
+            "kafka-delete-logs": minute_ms,
+            "PeriodicProducerExpirationCheck": 10 * minute_ms,
         }
 
     with_broker(main)
