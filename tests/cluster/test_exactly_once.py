@@ -1,5 +1,6 @@
 """Members of a group copy a topic in transactions while brokers, both coordinators and members are killed with -9:
-one of librdkafka, one of kafka-python, and one of Java, which is Apache Kafka's own tool for this test.
+one of librdkafka, one of kafka-python, one of Java, which is Apache Kafka's own tool for this test, and, where there is
+Go, one of franz-go.
 
 All that was written into the first topic is in the second one exactly once for readers of committed records, and is
 there within the time-out of a transaction and the time in which a cluster recovers. BARNABAS_EXACTLY_ONCE_SECONDS says
@@ -24,6 +25,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from barnabas.wire.api_keys import ApiKey
 from barnabas.wire.messages import DescribeProducersRequest, DescribeTransactionsRequest, FindCoordinatorRequest
+from tests.clients.drivers import franzgo
 from tests.support.apache_kafka_jars import class_path
 from tests.support.broker_process import BrokerCluster, broker_cluster
 from tests.support.exactly_once_member import TRANSACTION_TIMEOUT_MS
@@ -39,7 +41,7 @@ PROGRAMS: Final = {
     "librdkafka": "tests.support.exactly_once_member",
     "kafka-python": "tests.support.exactly_once_kafka_python",
 }
-MEMBERS: Final = (*PROGRAMS, "java")
+MEMBERS: Final = (*PROGRAMS, "java", *(() if franzgo.reason_to_skip() else ("franz-go",)))
 RECOVERY_SECONDS: Final = 90.0
 SOURCE, TARGET, GROUP = "source", "target", "copiers"
 OVERRIDES: Final = {
@@ -100,10 +102,13 @@ class Members:
 
     def _started(self, number: int) -> subprocess.Popen[bytes]:
         client, transactional_id = MEMBERS[number], f"copier-{number}"
+        topics = SOURCE, TARGET, GROUP, transactional_id
         if client == "java":
             command = java_member(self._bootstrap, transactional_id)
+        elif client == "franz-go":
+            command = franzgo.copying(self._bootstrap, *topics, TRANSACTION_TIMEOUT_MS)
         else:
-            command = [sys.executable, "-m", PROGRAMS[client], self._bootstrap, SOURCE, TARGET, GROUP, transactional_id]
+            command = [sys.executable, "-m", PROGRAMS[client], self._bootstrap, *topics]
         with self._logs[number].open("a") as log:
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

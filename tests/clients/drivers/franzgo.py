@@ -29,6 +29,23 @@ def reason_to_skip() -> str | None:
     return None
 
 
+def copying(
+    bootstrap_servers: str, source: str, target: str, group: str, transactional_id: str, timeout_ms: int
+) -> list[str]:
+    """The command of a process that copies a topic, as long as nothing goes wrong and for five minutes at most."""
+    options = {
+        "bootstrapServers": bootstrap_servers.split(","),
+        "source": source,
+        "target": target,
+        "group": group,
+        "transactionalId": transactional_id,
+        "timeoutMs": timeout_ms,
+        "count": 1 << 62,
+        "batch": 50,
+    }
+    return [_program(), "copy", json.dumps(options)]
+
+
 class FranzGoClient:
     """franz-go's transactional producer, its consumer of committed records, and its session that copies."""
 
@@ -52,7 +69,7 @@ class FranzGoClient:
         return [base64.b64decode(value) for value in self._run("readCommitted", topic=topic, partition=partition)]
 
     def copy(self, source: str, target: str, group: str, transactional_id: str, count: int) -> None:
-        options = {"transactionalId": transactional_id, "timeoutMs": 60_000}
+        options = {"transactionalId": transactional_id, "timeoutMs": 60_000, "batch": 5}
         self._run("copy", source=source, target=target, group=group, count=count, **options)
 
     def produce(self, topic: str, records: Sequence[Record], compression: str = "none") -> None:

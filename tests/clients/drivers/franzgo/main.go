@@ -26,6 +26,7 @@ type options struct {
 	Target           string
 	Group            string
 	Count            int64
+	Batch            int
 }
 
 type request struct {
@@ -162,6 +163,8 @@ func copyRecords(ctx context.Context, given options) error {
 	session, err := kgo.NewGroupTransactSession(append(
 		transactional(given),
 		kgo.ConsumerGroup(given.Group),
+		kgo.Balancers(kgo.RangeBalancer()), // which other clients have, too
+		kgo.SessionTimeout(10*time.Second),
 		kgo.ConsumeTopics(given.Source),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
@@ -172,7 +175,7 @@ func copyRecords(ctx context.Context, given options) error {
 	}
 	defer session.Close()
 	for number, committed := 1, int64(0); committed < given.Count; number++ {
-		fetches := session.PollRecords(ctx, 5)
+		fetches := session.PollRecords(ctx, given.Batch)
 		if err := fetches.Err(); err != nil {
 			return err
 		}
@@ -182,7 +185,7 @@ func copyRecords(ctx context.Context, given options) error {
 		var records []*kgo.Record
 		last := committed
 		for _, record := range fetches.Records() {
-			records = append(records, &kgo.Record{Topic: given.Target, Value: record.Value})
+			records = append(records, &kgo.Record{Topic: given.Target, Partition: record.Partition, Value: record.Value})
 			last = record.Offset + 1
 		}
 		if err := session.ProduceSync(ctx, records...).FirstErr(); err != nil {
