@@ -301,6 +301,12 @@ def test_timestamps_are_held_to_the_range(codec: CompressionType) -> None:
         validate_records(bad, rules, NOW_MS)
     assert [error.batch_index for error in caught.value.record_errors] == [0, 3]
     assert caught.value.error is ErrorCode.INVALID_TIMESTAMP
+    below_none = batch_of((100, 99), codec=codec)
+    below_none[27:35] = (-1).to_bytes(8, "big", signed=True)  # the base: no client makes -1 and -2 of it
+    set_checksum(below_none)
+    with pytest.raises(InvalidTimestampError) as caught:
+        validate_records(below_none, rules, NOW_MS)
+    assert [error.batch_index for error in caught.value.record_errors] == [1]
     append_time = AppendRules(
         timestamp_type=TimestampType.LOG_APPEND_TIME, timestamp_before_max_ms=100, timestamp_after_max_ms=10
     )
