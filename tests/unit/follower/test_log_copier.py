@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,16 +16,25 @@ from barnabas.follower.log_copier import LogCopier
 from barnabas.kernel.host import Host
 from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
+from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.producers.producer_state import BatchMetadata
 from barnabas.testing.simulation import Simulation, simulation_seeds
+from barnabas.wire.control_records import ControlRecordType, EndTransactionMarker, end_transaction_batch
+from barnabas.wire.errors import KafkaError
+from barnabas.wire.record_batch import RecordBatch
+from barnabas.wire.record_validation import AppendOrigin
+from barnabas.wire.records import walk_batches
 from barnabas.wire.topics import TopicPartition
 from tests.unit.log.log_broker import FLIGHTS, LogBroker, log_broker, records
+from tests.unit.log.partition.test_transactions_model import consume
+from tests.unit.log.verified import verified
 
 DIRECTORIES = ("/data/one", "/data/two")
 CONFIG = LogConfig(segment_bytes=1_500, retention_bytes=4_000, file_delete_delay_ms=1_000)
 TWIN = TopicPartition("twin", 0)
 """What is done to the log that moves is done to this one too, which stays."""
 STEPS = 120
+TRANSACTIONAL = (3, 4)
 UNLIMITED = float(2**63 - 1)
 WRITES = pytest.mark.parametrize("writes", ["loop", "offload"])
 
@@ -77,20 +86,53 @@ class Both:
 
     def append(self) -> None:
         fields: dict[str, Any] = {}
-        producer_id = self.choose.choice((-1, 1, 2))
+        producer_id = self.choose.choice((-1, 1, 2, *TRANSACTIONAL))
         if producer_id > 0:
             sequence = self._sequences.get(producer_id, 0)
             self._sequences[producer_id] = sequence + 2
             fields = {"producer_id": producer_id, "producer_epoch": self._generation, "base_sequence": sequence}
-        value = b"v" * self.choose.choice((1, 50, 400))
+            fields["is_transactional"] = producer_id in TRANSACTIONAL
+        first = self.logs[0].append_end_offset
+        values = b"%d" % first, b"%d " % (first + 1) + b"v" * self.choose.choice((1, 50, 400))
         now_ms = self.broker.host.clock.time_ms()
         for log in self.logs:
-            log.append_as_leader(records(b"first", value, timestamp_ms=now_ms, **fields), self.epoch)
+            with verified(log.producers, producer_id, self._generation):
+                log.append_as_leader(records(*values, timestamp_ms=now_ms, **fields), self.epoch)
         self.done["append"] += 1
+
+    def end_transaction(self) -> None:
+        kind = self.choose.choice((ControlRecordType.ABORT, ControlRecordType.COMMIT))
+        producer_id = self.choose.choice(TRANSACTIONAL)
+        for log in self.logs:
+            known = log.producers.get(producer_id)
+            self.done[kind.name] += known is not None and known.transaction_first_offset is not None
+            marker = end_transaction_batch(
+                EndTransactionMarker(kind, 0),
+                timestamp_ms=self.broker.host.clock.time_ms(),
+                producer_id=producer_id,
+                producer_epoch=self._generation,
+            )
+            log.append_as_leader(marker, self.epoch, origin=AppendOrigin.COORDINATOR)
 
     async def written(self) -> None:
         """Where directories have queues, the two are not written in the same moment."""
         await asyncio.gather(*(log.wait_written() for log in self.logs))
+
+    async def on_both(self, do: Callable[[PartitionLog], Awaitable[object]]) -> None:
+        """The copy may take the place of the log that moves before this begins with it."""
+
+        async def on(partition: TopicPartition) -> None:
+            while True:
+                log = self.broker.log(partition)
+                try:
+                    await do(log)
+                except KafkaError:
+                    if not log.is_closed:
+                        raise
+                else:
+                    return
+
+        await asyncio.gather(on(FLIGHTS), on(TWIN))
 
     async def commit(self) -> None:
         await self.written()
@@ -105,7 +147,7 @@ class Both:
         if end is None:
             end = self.choose.randrange(log.log_start_offset, log.append_end_offset + 1)
         self.epoch += 1
-        await asyncio.gather(*(log.truncate_to(end) for log in self.logs))
+        await self.on_both(lambda log: log.truncate_to(end))
         self._renew_producers()
         self.done["truncate"] += 1
 
@@ -113,7 +155,7 @@ class Both:
         """What a follower does whose leader has nothing that it has."""
         offset = self.logs[0].append_end_offset + self.choose.choice((-1, 0, 7))
         self.epoch += 1
-        await asyncio.gather(*(log.truncate_fully_and_start_at(max(0, offset)) for log in self.logs))
+        await self.on_both(lambda log: log.truncate_fully_and_start_at(max(0, offset)))
         self._renew_producers()
         self.done["begin anew"] += 1
 
@@ -122,11 +164,14 @@ class Both:
         offset = self.choose.randrange(log.log_start_offset, log.high_watermark + 1)
         for log in self.logs:
             log.delete_records_to(offset)
+        # Of a producer of which the marker is left and no record, one of the logs may know more than the other.
+        self._renew_producers()
         self.done["delete"] += 1
 
     async def retain(self) -> None:
         before = [log.segment_count for log in self.logs]
         await self.broker.manager.delete_old_segments()
+        self._renew_producers()
         self.done["retain"] += before[1] > self.logs[1].segment_count
 
     def begin_epoch(self) -> None:
@@ -151,8 +196,10 @@ class Both:
             await self.commit()
         elif kind < 0.4:
             await asyncio.gather(*(log.flush() for log in self.logs))
-        elif kind < 0.6:
+        elif kind < 0.53:
             await asyncio.sleep(self.choose.choice((0, 0.001, 0.02)))
+        elif kind < 0.6:
+            self.end_transaction()
         else:
             self.append()
 
@@ -171,7 +218,23 @@ class Both:
         assert producers(moved, start) == producers(twin, start)
         if not self.done["retain"]:
             assert moved.log_start_offset == twin.log_start_offset
-            assert moved.last_stable_offset == twin.last_stable_offset
+            # What a transaction has written below the start of the log is not copied.
+            assert moved.last_stable_offset == twin.last_stable_offset or self.done["delete"]
+        stable = min(log.last_stable_offset for log in self.logs)
+        bytes_max = self.choose.choice((1, 700, 1 << 20))
+        committed = [await self.committed(log, start, stable, bytes_max) for log in self.logs]
+        assert committed[0] == committed[1]
+        self.done["read committed"] += len(committed[0]) < stable - start
+
+    async def committed(self, log: PartitionLog, start: int, end: int, bytes_max: int) -> list[bytes]:
+        """What a reader of committed records gets before `end`."""
+        found: list[bytes] = []
+        offset = start
+        while (read := log.read(offset, bytes_max, ReadIsolation.COMMITTED, has_minimum=True)).plan is not None:
+            data = bytes(await self.broker.manager.reader.read(read.plan))
+            found += consume(data, read.aborted or [], offset)
+            offset = RecordBatch(data, walk_batches(data).spans[-1].position).last_offset + 1
+        return [value for value in found if not value[:1].isdigit() or int(value.split()[0]) < end]
 
 
 def producers(log: PartitionLog, start: int) -> dict[int, tuple[int, BatchMetadata]]:
@@ -227,10 +290,13 @@ def test_after_the_swap_the_log_is_what_it_would_have_been(seed: int, writes: st
                     for _ in range(10):
                         await both.step()
                     await both.check()
+            happened.update(both.done)
 
     during: Counter[str] = Counter()
+    happened: Counter[str] = Counter()
     in_simulation(seed, main)
     assert during["append"] > 3
+    assert happened["ABORT"] + happened["COMMIT"]
 
 
 @WRITES

@@ -22,9 +22,9 @@ from barnabas.log.partition.log_config import LogConfig, LogSettings
 from barnabas.log.partition.partition_log import PartitionLog
 from barnabas.log.partition.read_plans import ReadIsolation
 from barnabas.log.segments.reading import LogReader
-from barnabas.wire.batch_formats import read_records
+from barnabas.wire.batch_formats import batch_at, read_records
 from barnabas.wire.record_builder import RecordBatchBuilder
-from barnabas.wire.records import Record
+from barnabas.wire.records import Record, walk_batches
 from barnabas.wire.topics import TopicPartition
 from tests.support.writes import WRITES
 from tests.unit.log.verified import verified
@@ -106,13 +106,11 @@ class LogBroker:
         at = log.log_start_offset if offset is None else offset
         while (plan := log.read(at, bytes_max, isolation, has_minimum=True).plan) is not None:
             data = await reader.read(plan)
-            last = None
-            for record in read_records(data):
-                last = record.offset
             found.append(bytes(data))
-            if last is None:
+            spans = walk_batches(data).spans
+            if not spans:
                 break
-            at = last + 1
+            at = batch_at(data, spans[-1]).last_offset + 1  # perhaps of a marker
         return found
 
     async def stop(self, broker_epoch: int = -1) -> None:
