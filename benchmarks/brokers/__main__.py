@@ -1,7 +1,7 @@
 """Our brokers beside Apache Kafka 3.9.1, in one run: start, memory, produce, fetch, replication, many partitions.
 
     python -m benchmarks.brokers [--rounds N] [--only WORD ...] [--json FILE]
-    python -m benchmarks.brokers --secure [--rounds N] ...
+    python -m benchmarks.brokers --secure [--rounds N] [--turns N] ...
 
 Both are set up alike; Apache Kafka runs with the flags of its own start scripts and a ZooKeeper, ours with the embedded
 coordinator, its modules compiled first as pip does for users. In each round the two take turns, after one round that

@@ -1,6 +1,6 @@
 // Sends prebuilt request frames again and again, and takes the time of every response.
 //
-//   load FRAME_FILE PORT CONNECTIONS DEPTH REQUESTS ERROR_AT [OFFSET_AT OFFSET_STRIDE OFFSET_COUNT | BATCH_AT]
+//   load [--turns PROCESS BLOCK SIGNAL SIGNAL] FRAME_FILE PORT CONNECTIONS DEPTH REQUESTS ERROR_AT [OFFSET_AT OFFSET_STRIDE OFFSET_COUNT | BATCH_AT]
 //
 // FRAME_FILE holds whole requests, size first; they go to 127.0.0.1:PORT on CONNECTIONS connections with up to DEPTH unanswered
 // requests on each, REQUESTS in all, each connection taking the frames in an order of its own. ERROR_AT is where in a response,
@@ -8,6 +8,9 @@
 // With OFFSET_AT, the int64 there in the (only) frame is set anew for each request: (n mod OFFSET_COUNT) * OFFSET_STRIDE.
 // With BATCH_AT, a record batch with one record begins there in each frame and ends with it, and each connection is an idempotent
 // producer: timestamps, producer id, sequence and checksum of the batch are set anew for each request.
+// With --turns two sides have turns of BLOCK requests each, 0 1 1 0 0 1 1 0 and so on. Of two frames each side has one, and every
+// second connection; one frame is sent by both, from all connections. Before its turn a side sends the process its SIGNAL, unless
+// that is 0. What processor time the process had for each turn is printed too, in nanoseconds.
 // Compiled with -DTLS (and -lssl -lcrypto) the connections are secured; who answers is not verified. The handshakes come before
 // the time is taken.
 // Prints one JSON line. Exit status 1: a connection ended, nothing came for 30 seconds, or a response carried an error.
@@ -16,6 +19,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +32,7 @@
 #include <openssl/ssl.h>
 #endif
 
-enum { DEPTH_MAX = 1024, READ_BYTES = 1 << 20, EVENTS = 512, QUIET_MS = 30000 };
+enum { DEPTH_MAX = 1024, READ_BYTES = 1 << 20, EVENTS = 512, QUIET_MS = 30000, REST_US = 1000, SIGNAL_US = 3000 };
 
 struct connection {
   int descriptor, unanswered, is_sending, waits_for_room;
@@ -49,6 +53,7 @@ struct connection {
 static struct { uint8_t *bytes; size_t length; } file_of_frames, *frames;
 static struct { long offset_at, batch_at; uint64_t stride, count; } changes;
 static struct { long wanted, begun, done, errors; uint64_t bytes_in, bytes_out; double *seconds; } run;
+static struct { pid_t process; clockid_t clock; long block; int signals[2]; } turns;
 static size_t frame_count, longest;
 static uint32_t crc_table[256];
 static uint32_t error_at;
@@ -167,7 +172,7 @@ static void connect_to(struct connection *connection, int port, uint32_t number)
 // The next frame of a connection, with what is to be set in it.
 static void begin_frame(struct connection *connection, uint32_t number) {
   connection->random = connection->random * 6364136223846793005u + 1442695040888963407u;
-  size_t chosen = (size_t)(connection->random >> 33) % frame_count;
+  size_t chosen = (size_t)(turns.block ? number : connection->random >> 33) % frame_count;
   connection->sending = frames[chosen].bytes;
   connection->sending_length = frames[chosen].length;
   if (changes.offset_at) write_number(connection->sending + changes.offset_at, 8, (uint64_t)run.begun % changes.count * changes.stride);
@@ -249,36 +254,10 @@ static int by_size(const void *first, const void *second) {
   return (difference > 0) - (difference < 0);
 }
 
-int main(int argc, char **argv) {
-  if (argc != 7 && argc != 8 && argc != 10) {
-    fprintf(stderr, "usage: see the head of load.c\n");
-    return 2;
-  }
-  read_frames(argv[1]);
-  make_crc_table();
-  int port = atoi(argv[2]);
-  uint32_t connection_count = (uint32_t)atoi(argv[3]);
-  depth = (unsigned)atoi(argv[4]);
-  run.wanted = atol(argv[5]);
-  error_at = (uint32_t)atoi(argv[6]);
-  if (argc == 8) changes.batch_at = atol(argv[7]);
-  if (argc == 10) {
-    changes.offset_at = atol(argv[7]);
-    changes.stride = strtoull(argv[8], NULL, 10);
-    changes.count = strtoull(argv[9], NULL, 10);
-  }
-  if (depth < 1 || depth > DEPTH_MAX || connection_count < 1 || run.wanted < 1 || !frame_count || (changes.offset_at && frame_count > 1)) return 2;
-  poller = epoll_create1(0);
-  struct connection *connections = calloc(connection_count, sizeof *connections);
-  run.seconds = malloc(sizeof(double) * (size_t)run.wanted);
-  uint8_t *received = malloc(READ_BYTES);
-  for (uint32_t number = 0; number < connection_count; number++) {
-    connections[number].random = number;
-    connections[number].own = malloc(longest);
-    connect_to(&connections[number], port, number);
-  }
-  double began = now();
-  for (uint32_t number = 0; number < connection_count; number++) send_more(&connections[number], number);
+// Has the connections send what is wanted, every `step`th from `first` on, and waits for the responses.
+static void send_wanted(struct connection *connections, uint32_t connection_count, uint32_t first, uint32_t step) {
+  static uint8_t received[READ_BYTES];
+  for (uint32_t number = first; number < connection_count; number += step) send_more(&connections[number], number);
   struct epoll_event events[EVENTS];
   while (run.done < run.wanted) {
     int ready = epoll_wait(poller, events, EVENTS, QUIET_MS);
@@ -300,9 +279,81 @@ int main(int argc, char **argv) {
       send_more(connection, number);
     }
   }
+}
+
+static long long processor_ns(void) {
+  struct timespec time;
+  if (clock_gettime(turns.clock, &time)) fail("clock_gettime");
+  return (long long)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+// What the process has left to do of the last turn is not counted with the next one, nor is what a signal has it do.
+static void send_in_turns(struct connection *connections, uint32_t connection_count, long requests) {
+  uint32_t sides = (uint32_t)frame_count;
+  printf("{\"processor_ns\": [");
+  for (long turn = 0; turn < requests / turns.block; turn++) {
+    uint32_t side = (uint32_t)((turn + 1) / 2 % 2);
+    if (turns.signals[side]) {
+      if (kill(turns.process, turns.signals[side])) fail("kill");
+      usleep(SIGNAL_US);
+    }
+    long long before = processor_ns();
+    run.wanted += turns.block;
+    send_wanted(connections, connection_count, side % sides, sides);
+    usleep(REST_US);
+    printf("%s%lld", turn ? ", " : "", processor_ns() - before);
+  }
+  printf("], ");
+}
+
+int main(int argc, char **argv) {
+  if (argc > 6 && !strcmp(argv[1], "--turns")) {
+    turns.process = (pid_t)atol(argv[2]);
+    turns.block = atol(argv[3]);
+    turns.signals[0] = atoi(argv[4]);
+    turns.signals[1] = atoi(argv[5]);
+    if (turns.block < 1 || clock_getcpuclockid(turns.process, &turns.clock)) fail("--turns");
+    argc -= 5;
+    argv += 5;
+  }
+  if (argc != 7 && argc != 8 && argc != 10) {
+    fprintf(stderr, "usage: see the head of load.c\n");
+    return 2;
+  }
+  read_frames(argv[1]);
+  make_crc_table();
+  int port = atoi(argv[2]);
+  uint32_t connection_count = (uint32_t)atoi(argv[3]);
+  depth = (unsigned)atoi(argv[4]);
+  long requests = atol(argv[5]);
+  error_at = (uint32_t)atoi(argv[6]);
+  if (argc == 8) changes.batch_at = atol(argv[7]);
+  if (argc == 10) {
+    changes.offset_at = atol(argv[7]);
+    changes.stride = strtoull(argv[8], NULL, 10);
+    changes.count = strtoull(argv[9], NULL, 10);
+  }
+  if (depth < 1 || depth > DEPTH_MAX || connection_count < 1 || requests < 1 || !frame_count) return 2;
+  if (turns.block ? frame_count > 2 || connection_count < frame_count : changes.offset_at && frame_count > 1) return 2;
+  poller = epoll_create1(0);
+  struct connection *connections = calloc(connection_count, sizeof *connections);
+  run.seconds = malloc(sizeof(double) * (size_t)requests);
+  for (uint32_t number = 0; number < connection_count; number++) {
+    connections[number].random = number;
+    connections[number].own = malloc(longest);
+    connect_to(&connections[number], port, number);
+  }
+  double began = now();
+  if (turns.block) {
+    send_in_turns(connections, connection_count, requests);
+  } else {
+    run.wanted = requests;
+    printf("{");
+    send_wanted(connections, connection_count, 0, 1);
+  }
   double seconds = now() - began;
   qsort(run.seconds, (size_t)run.done, sizeof *run.seconds, by_size);
-  printf("{\"seconds\": %.6f, \"requests\": %ld, \"bytes_out\": %.0f, \"bytes_in\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"errors\": %ld}\n",
+  printf("\"seconds\": %.6f, \"requests\": %ld, \"bytes_out\": %.0f, \"bytes_in\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"errors\": %ld}\n",
          seconds, run.done, (double)run.bytes_out, (double)run.bytes_in, run.seconds[run.done / 2] * 1e6,
          run.seconds[run.done * 99 / 100] * 1e6, run.errors);
   return run.errors != 0;

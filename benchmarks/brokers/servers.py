@@ -39,6 +39,9 @@ KAFKA_JAVA_OPTIONS = (
 )
 ZOOKEEPER_JAVA_OPTIONS = ("-Xmx512M", "-Xms512M", *KAFKA_JAVA_OPTIONS[2:])
 START_SECONDS_MAX = 60.0
+PROGRAM = "barnabas.cli"
+SWITCHABLE = "benchmarks.brokers.switchable"
+"""In its place, for brokers whose authorizer is taken out and put back while they run."""
 _OF_ALL_THREADS = 2
 """Of a clock's number (CPUCLOCK_SCHED): what all threads of that process have had of processors."""
 _PROPERTIES = {
@@ -64,7 +67,13 @@ class BarnabasBroker:
     """One `barnabas broker`."""
 
     def __init__(
-        self, directory: Path, zookeeper_connect: str, broker_id: int, overrides: dict[str, object], port: int
+        self,
+        directory: Path,
+        zookeeper_connect: str,
+        broker_id: int,
+        overrides: dict[str, object],
+        port: int,
+        program: str = PROGRAM,
     ) -> None:
         self.port = port
         directory.mkdir(parents=True, exist_ok=True)
@@ -77,7 +86,7 @@ class BarnabasBroker:
         }
         properties = directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in entries.items()))
-        command: list[str | Path] = [sys.executable, "-m", "barnabas.cli", "broker", properties]
+        command: list[str | Path] = [sys.executable, "-m", program, "broker", properties]
         # A shell that keeps Python from storing compiled modules would have every start compile them all.
         environment = {"PYTHONDONTWRITEBYTECODE": ""}
         self.process = ServerProcess(f"barnabas-{broker_id}", command, directory / "server.log", environment)
@@ -95,10 +104,13 @@ class Cluster:
         with_zookeeper: bool = False,
         properties: Mapping[str, object] = MappingProxyType({}),
         secured_ports: Mapping[int, int] = MappingProxyType({}),
+        program: str = PROGRAM,
     ) -> None:
         """`with_zookeeper` has ours coordinate by ZooKeeper too; `properties` go before the usual ones; brokers in
-        `secured_ports` listen there for TLS as well, for which `properties` have the key.
+        `secured_ports` listen there for TLS as well, for which `properties` have the key. Brokers of ours are run by
+        `program`.
         """
+        self._program = program
         self._secured_ports = secured_ports
         self._properties = properties
         self.kind = kind
@@ -124,7 +136,7 @@ class Cluster:
             secured = f"SSL://127.0.0.1:{self._secured_ports[broker_id]}"
             overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port},{secured}"
         if self.kind == BARNABAS:
-            return BarnabasBroker(directory, address, broker_id, overrides, port)
+            return BarnabasBroker(directory, address, broker_id, overrides, port, self._program)
         return ApacheKafkaBroker(
             directory, address, broker_id, overrides=overrides, java_options=KAFKA_JAVA_OPTIONS, port=port
         )

@@ -29,9 +29,9 @@ class Connection:
         )
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def call(self, key: ApiKey, version: int, message: Any) -> Any:
+    def call(self, key: ApiKey, version: int, message: Any, *, client_id: str = CLIENT_ID) -> Any:
         """Sends a request and returns the response."""
-        self._socket.sendall(b"".join(request_encoder(key, version, CLIENT_ID)(1, message)))
+        self._socket.sendall(b"".join(request_encoder(key, version, client_id)(1, message)))
         size = struct.unpack(">i", _receive(self._socket, 4))[0]
         answer = _receive(self._socket, size)
         return response_decoder(key, version)(answer, 0, len(answer))[0]
