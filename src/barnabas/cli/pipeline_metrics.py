@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import contextlib
 import logging
@@ -15,6 +14,8 @@ import click
 from barnabas.cli.connection import CommandError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from barnabas.kernel.real_host import RealHost
     from barnabas.pipelines.definition import Pipeline
     from barnabas.pipelines.progress import ProgressSink
@@ -106,6 +107,8 @@ class _Server:
             self.bound.set_exception(error)
 
     async def _serve(self, host: RealHost) -> None:
+        import asyncio
+
         from barnabas.kernel.metrics import MetricsRegistry
         from barnabas.kernel.steps import StepRunner
         from barnabas.server.metrics_endpoint import MetricsEndpoint

@@ -10,10 +10,12 @@ loop's clock stands still within a turn anyway.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,8 @@ def require_spark_extra(is_installed: Callable[[str], bool] | None = None) -> No
 
 def pyspark_version() -> str:
     """The installed pyspark's version. Raises PipelineError, with the remedy, where there is none."""
+    import importlib.metadata  # which loads all of `email`
+
     try:
         return importlib.metadata.version("pyspark")
     except importlib.metadata.PackageNotFoundError as error:
