@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.admin import Admin
 from barnabas.client.broker_views import BrokerViews, Software, software_at
-from barnabas.client.cluster import BrokerNode, Cluster
+from barnabas.client.cluster import BrokerNode, Cluster, PartitionInfo
 from barnabas.client.cluster_health import (
     IMBALANCE_PERCENT,
     Observed,
@@ -215,6 +215,22 @@ class Poller:
         if self._figures is None or self._figures.cluster is not cluster:
             self._figures = Figures.of(cluster)
         return self._figures
+
+    def missing(self, partition: TopicPartition, info: PartitionInfo) -> list[int]:
+        """Replicas that are not in sync, and should be: not those that a reassignment is making."""
+        moving = (self.reassignments.value or {}).get(partition)
+        adding = () if moving is None else moving.adding_replicas
+        return [each for each in info.replicas if each not in info.isr and each not in adding]
+
+    def being_made(self, cluster: Cluster) -> dict[TopicPartition, list[int]]:
+        """Where reassignments are making replicas that are not in sync yet."""
+        found: dict[TopicPartition, list[int]] = {}
+        for partition, moving in (self.reassignments.value or {}).items():
+            info = cluster.partition(partition)
+            late = [] if info is None else [each for each in moving.adding_replicas if each not in info.isr]
+            if info is not None and (replicas := [each for each in late if each in info.replicas]):
+                found[partition] = replicas
+        return found
 
     def size_bytes(self, partition: TopicPartition, node_id: int) -> int | None:
         """The size of a replica on a broker; None where that has not told."""

@@ -67,6 +67,8 @@ class Question(Generic[Result]):
         self._logger = logger
         self._cost = cost
         self._costs: deque[float] = deque(maxlen=_COSTS_KEPT)
+        self._was_to_pause_seconds = 0.0
+        """After the last answer, as it looked then."""
 
     @property
     def pause_seconds(self) -> float:
@@ -82,7 +84,9 @@ class Question(Generic[Result]):
     def is_stale(self, now_ms: int) -> bool:
         """Whether there should be a newer answer."""
         age_ms = self.age_ms(now_ms)
-        return age_ms is None or age_ms > STALE_FACTOR * 1_000 * max(self.pause_seconds, self._timeout_seconds / 2)
+        seconds_max = STALE_FACTOR * max(self.pause_seconds, self._timeout_seconds / 2)
+        # Who begins to look finds an answer of the time when nobody did.
+        return age_ms is None or age_ms > 1_000 * max(seconds_max, self._was_to_pause_seconds + self._timeout_seconds)
 
     async def run(self) -> None:
         """Asks until it is cancelled."""
@@ -114,6 +118,7 @@ class Question(Generic[Result]):
             self.answered_ms = self._host.clock.time_ms()
             self.took_seconds = self._host.loop.time() - began
             self._costs.append(self.took_seconds if self._cost is None else self._cost(value))
+            self._was_to_pause_seconds = self.pause_seconds
 
 
 def failure(error: Exception) -> str | None:

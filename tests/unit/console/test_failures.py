@@ -88,6 +88,10 @@ def test_a_reassignment_with_its_progress(tmp_path: Path) -> None:
             moving = ("1 partition being moved", f"{topic}-0 {source} {target} {source} 0%", "0 B of 1.9 MiB")
             found = console.wait_for("/reassignments", *moving)
             assert '<progress value="0" max="100"' in found.text
+            # What is being copied is no reason to look at disks.
+            for path in ("/", "/topics", f"/topics/{topic}", f"/topics/{topic}/0", "/brokers", f"/brokers/{target}"):
+                assert "\u25b2" not in console.get(path).words, path
+            assert "Under-replicated 0 partitions" in console.get("/").words
             cluster.heal()
             console.wait_for("/reassignments", "Nothing is being moved.")
             console.wait_for(f"/topics/{topic}/0", f"Leader {target}", f"{source} → ")

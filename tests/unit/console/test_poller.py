@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -118,5 +119,12 @@ def test_replicas_that_are_being_made_are_not_behind_as_soon_as_that_is_known() 
         poller.reassignments.value = {TopicPartition("a", 0): PartitionReassignment((2, 1), (2,), ())}
         poller.reassignments.answers += 1
         assert poller.problems() == []
+        # Nor do pages call them that; the other replica would be.
+        assert poller.missing(TopicPartition("a", 0), info) == []
+        assert poller.being_made(poller.cluster.value) == {TopicPartition("a", 0): [2]}
+        assert poller.missing(TopicPartition("a", 0), replace(info, isr=())) == [1]
+        poller.reassignments.value = {TopicPartition("gone", 0): PartitionReassignment((2, 1), (2,), ())}
+        assert poller.being_made(poller.cluster.value) == {}
+        assert poller.missing(TopicPartition("a", 0), info) == [2]
 
     _with_poller(body)

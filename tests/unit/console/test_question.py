@@ -52,6 +52,21 @@ def test_nobody_pays_much() -> None:
     _with_question(_seven, body)
 
 
+def test_who_begins_to_look_finds_no_answer_stale_that_came_in_time() -> None:
+    async def body(question: Question[int], watched: list[bool], _host: Any) -> None:
+        watched[0] = False
+        await question.ask_once()
+        assert question.answered_ms is not None
+        watched[0] = True
+        # It would have been asked again after 10 s, and that may take another.
+        assert not question.is_stale(question.answered_ms + 10_900)
+        assert question.is_stale(question.answered_ms + 11_100)
+        await question.ask_once()
+        assert question.is_stale(question.answered_ms + 6_100)
+
+    _with_question(_seven, body)
+
+
 def test_what_an_answer_costs_is_what_it_takes() -> None:
     async def ask() -> int:
         await asyncio.sleep(0.5)

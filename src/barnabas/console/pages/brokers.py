@@ -11,9 +11,12 @@ from barnabas.console.pages.topics import PARTITION_COLUMNS, partition_row
 from barnabas.console.words import size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from barnabas.client.cluster import Cluster
     from barnabas.console.figures import Figures
     from barnabas.console.poller import BrokerView
+    from barnabas.wire.topics import TopicPartition
 
 _SOFTWARE = {Software.BARNABAS: "Barnabas", Software.OTHER: "Apache Kafka or other"}
 
@@ -28,7 +31,8 @@ def brokers(visit: Visit) -> Page:
     figures = visit.poller.figures(cluster)
     views = visit.poller.brokers.value or {}
     known = sorted({*cluster.brokers} | {*figures.replicas})
-    rows = [_row(cluster, views.get(node_id), node_id, figures) for node_id in known]
+    made = visit.poller.being_made(cluster)
+    rows = [_row(cluster, views.get(node_id), node_id, figures, made) for node_id in known]
     directories = [
         row for node_id in sorted(views) if node_id in cluster.brokers for row in _directories(views[node_id])
     ]
@@ -57,9 +61,15 @@ def _state(cluster: Cluster, view: BrokerView | None, node_id: int) -> Html:
     return mark("good", "controller" if node_id == cluster.controller_id else "alive")
 
 
-def _row(cluster: Cluster, view: BrokerView | None, node_id: int, figures: Figures) -> list[Content]:
+def _row(
+    cluster: Cluster,
+    view: BrokerView | None,
+    node_id: int,
+    figures: Figures,
+    made: Mapping[TopicPartition, Sequence[int]],
+) -> list[Content]:
     node = cluster.brokers.get(node_id)
-    behind = figures.behind_on.get(node_id, 0)
+    behind = figures.behind_on.get(node_id, 0) - sum(node_id in each for each in made.values())
     sizes = None if view is None or view.directories is None else sum(each.size_bytes for each in view.directories)
     return [
         link(node_id, "brokers", node_id),
@@ -95,7 +105,9 @@ def _one(visit: Visit, cluster: Cluster, node_id: int) -> Page:
     if node_id not in cluster.brokers and not partitions:
         return missing(f"There is no broker {visit.segments[0]}, and none with replicas has that id.")
     view = (visit.poller.brokers.value or {}).get(node_id)
-    _, address, rack, state, leads, replicas, behind, logs, software = _row(cluster, view, node_id, figures)
+    _, address, rack, state, leads, replicas, behind, logs, software = _row(
+        cluster, view, node_id, figures, visit.poller.being_made(cluster)
+    )
     bounds = paged(partitions, visit)
     shown = [partition_row(visit, cluster, each, with_topic=True) for each in partitions[slice(*bounds)]]
     return Page(

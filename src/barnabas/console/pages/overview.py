@@ -103,7 +103,12 @@ def _links(problem: Problem) -> Html | None:
 
 def _figures(cluster: Cluster, visit: Visit) -> Html:
     figures = visit.poller.figures(cluster)
-    leaderless, behind = figures.leaderless, figures.behind
+    made = visit.poller.being_made(cluster)
+    behind = figures.behind - sum(
+        not visit.poller.missing(partition, cluster.topics[partition.topic].partitions[partition.partition])
+        for partition in made
+    )
+    leaderless = figures.leaderless
     writes = visit.poller.writes.of(CLUSTER)
     found = visit.poller.groups.value
     lag = None
@@ -122,8 +127,8 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
         ("Controller", controller, None),
         ("Topics", link(f"{len(cluster.topics):,}", "topics"), None),
         ("Partitions", f"{figures.partitions:,}", None),
-        ("Under-replicated", mark("warning", f"{behind:,}") if behind else "0", "partitions"),
-        ("Without a leader", mark("bad", f"{leaderless:,}") if leaderless else "0", "partitions"),
+        ("Under-replicated", mark("warning", f"{behind:,}") if behind else "0", _partitions(behind)),
+        ("Without a leader", mark("bad", f"{leaderless:,}") if leaderless else "0", _partitions(leaderless)),
         ("Written", rate(writes[-1][1]) if writes else None, "records / s"),
         ("Groups", groups, None),
         ("Lag of groups", None if lag is None else f"{lag:,}", f"record{'' if lag == 1 else 's'}{of_some}"),
@@ -140,6 +145,10 @@ def _figures(cluster: Cluster, visit: Visit) -> Html:
         ],
         class_="tiles",
     )
+
+
+def _partitions(count: int) -> str:
+    return "partition" if count == 1 else "partitions"
 
 
 def _changes(visit: Visit) -> Html:

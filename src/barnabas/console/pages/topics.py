@@ -63,7 +63,7 @@ def partition_row(
         link(partition.partition, "topics", partition.topic, partition.partition),
         _leader(info),
         info.leader_epoch,
-        _isr(info),
+        _isr(visit, partition, info),
         ids(info.replicas),
         None if end is None else f"{end:,}",
         None if size_bytes is None else size(size_bytes),
@@ -83,7 +83,9 @@ def _all(visit: Visit, cluster: Cluster) -> Page:
     for name in names[slice(*bounds)]:
         topic = cluster.topics[name]
         infos = topic.partitions.values()
-        behind = sum(len(info.isr) < len(info.replicas) for info in infos)
+        behind = sum(
+            bool(visit.poller.missing(TopicPartition(name, number), info)) for number, info in topic.partitions.items()
+        )
         leaderless = sum(info.leader_id < 0 for info in infos)
         sizes = [
             found
@@ -199,7 +201,7 @@ def _partition(visit: Visit, partition: TopicPartition, info: PartitionInfo) -> 
                 [
                     ("Leader", _leader(info)),
                     ("Leader epoch", info.leader_epoch),
-                    ("In sync (ISR)", _isr(info)),
+                    ("In sync (ISR)", _isr(visit, partition, info)),
                     ("Replicas", ids(info.replicas)),
                     ("Offline replicas", ids(info.offline_replicas) or "none"),
                     ("End offset", None if end is None else f"{end:,}"),
@@ -249,9 +251,9 @@ def _leader(info: PartitionInfo) -> Content:
     return link(info.leader_id, "brokers", info.leader_id)
 
 
-def _isr(info: PartitionInfo) -> Html | str:
+def _isr(visit: Visit, partition: TopicPartition, info: PartitionInfo) -> Html | str:
     isr = ids(info.isr)
-    return mark("warning", isr or "none") if len(info.isr) < len(info.replicas) else isr
+    return mark("warning", isr or "none") if visit.poller.missing(partition, info) else isr
 
 
 def _id(node_id: int) -> str:
