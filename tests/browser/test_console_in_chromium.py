@@ -91,6 +91,22 @@ TOO_FAINT = """(() => {
   return [...new Set(found)];
 })()"""
 
+# Signs and words of a table, broken within a word where a column became too narrow.
+BROKEN = """[...document.querySelectorAll("td .mark, td small")].filter((each) => {
+  const text = each.lastChild;
+  if (text.nodeType !== 3 || text.data.trim().includes(" ")) return false;
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  return new Set([...range.getClientRects()].map((line) => line.y)).size > 1;
+}).map((each) => each.textContent)"""
+# Texts of a chart over each other.
+OVERLAPPING = """[...document.querySelectorAll("figure svg[role=img]")].flatMap((chart) => {
+  const texts = [...chart.querySelectorAll("text.axis, text.tick")].map((each) => [each, each.getBoundingClientRect()]);
+  return texts.filter(([one, a], place) => texts.slice(place + 1).some(([other, b]) =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2))
+    .map(([each]) => each.textContent);
+})"""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[KafkaCluster]:
@@ -259,6 +275,32 @@ def test_nothing_moves_under_somebody_who_writes(console: RunningConsole, browse
     browser.wait_for("window.looks > 1")
     assert browser.asked_for[asked:] == []
     assert browser.ask("document.getElementById('q').value") == "fli"
+    # Who stays there for long is told that the page stands still, and nothing moves for that.
+    places = "JSON.stringify([...document.querySelectorAll('main *')].map((each) => each.getBoundingClientRect().y))"
+    before = browser.ask(places)
+    assert browser.ask("document.getElementById('waits').hidden") is True
+    browser.wait_for("!document.getElementById('waits').hidden", 30)
+    assert "Not kept fresh while you write or select: this is as of" in browser.text()
+    assert browser.ask(places) == before
+    _look_at(browser, "/topics while somebody writes")
+    browser.ask("document.activeElement.blur()")
+    browser.wait_for("document.getElementById('waits').hidden")
+
+
+def test_a_click_on_a_page_that_would_be_fetched_meanwhile_is_one(console: RunningConsole, browser: Browser) -> None:
+    browser.dress(*DESKTOP, "light")
+    browser.go(console.url)
+    link = "document.querySelector('main .tiles a[href=\"/controller\"]')"
+    x, y = (browser.ask(f"{link}.getBoundingClientRect().{each}") + 5 for each in ("x", "y"))
+    mouse: dict[str, object] = {"x": x, "y": y, "button": "left", "clickCount": 1}
+    browser.call("Input.dispatchMouseEvent", type="mousePressed", buttons=1, **mouse)
+    browser.ask(
+        "Object.defineProperty(document, 'visibilityState', {get() { window.looks = (window.looks || 0) + 1; "
+        "return 'visible'; }})"
+    )
+    browser.wait_for("window.looks > 2")
+    browser.call("Input.dispatchMouseEvent", type="mouseReleased", buttons=0, **mouse)
+    browser.wait_for("location.pathname === '/controller'")
 
 
 def test_a_console_that_has_ended_is_told_of(cluster: KafkaCluster, chromium: Browser) -> None:
@@ -409,6 +451,8 @@ def _enter(browser: Browser) -> None:
 def _look_at(browser: Browser, where: str) -> None:
     assert browser.ask("document.documentElement.scrollWidth - innerWidth") <= 0, f"{where} is too wide"
     assert browser.ask(TOO_FAINT) == [], where
+    assert browser.ask(BROKEN) == [], where
+    assert browser.ask(OVERLAPPING) == [], where
     assert browser.ask("document.querySelectorAll('h1').length") == 1, where
 
 
@@ -447,9 +491,10 @@ def _work(servers: str, stop: threading.Event) -> None:
         {**quiet, "group.id": "delays", "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
     )
     consumer.subscribe(["flights"])
-    pipeline = confluent_kafka.Consumer({**quiet, "group.id": "barnabas-pipeline-delays"})
-    pipeline.commit(offsets=[confluent_kafka.TopicPartition("flights", 0, 5)], asynchronous=False)
-    pipeline.close()
+    for group in ("barnabas-pipeline-delays", "a-group-with-a-long-name-" * 9):
+        other = confluent_kafka.Consumer({**quiet, "group.id": group})
+        other.commit(offsets=[confluent_kafka.TopicPartition("flights", 0, 5)], asynchronous=False)
+        other.close()
     turn = 0
     while not stop.wait(0.1):
         turn += 1

@@ -15,10 +15,10 @@ from barnabas.console.html import Html, tag
 from barnabas.console.words import ids, moment
 
 _WIDTH: Final = 560
-_HEIGHT: Final = 190
+_HEIGHT: Final = 198
 _LEFT: Final = 56
 _RIGHT: Final = 12
-_TOP: Final = 24
+_TOP: Final = 32
 _BOTTOM: Final = 24
 _TICKS: Final = 4
 _LINES_MAX: Final = 6

@@ -290,7 +290,7 @@ def _row(record: ConsumerRecord, text_bytes: int, headers: int) -> list[Content]
     }
     return [
         link(f"{record.offset:,}", "messages", query=at),
-        date_and_clock(record.timestamp_ms) if record.timestamp_ms >= 0 else None,
+        tag("span", date_and_clock(record.timestamp_ms), class_="whole") if record.timestamp_ms >= 0 else None,
         shown_bytes(record.key, text_bytes),
         shown_bytes(record.value, text_bytes),
         shown_headers(record.headers, headers) or None,

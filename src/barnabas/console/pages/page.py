@@ -110,6 +110,7 @@ def framed(page: Page, visit: Visit, section: str) -> bytes:
         ),
         tag("nav", menu, aria_label="Pages"),
         tag("p", id="lost", role="status", hidden=True),
+        tag("p", id="waits", role="status", class_="note warning", hidden=True),
         tag(
             "main",
             tag("h1", page.title),
@@ -241,7 +242,9 @@ def int_of(value: str | None, otherwise: int, *, least: int = 0, most: int = (1 
 def mark(kind: str, label: Content) -> Html:
     """A word with a sign that differs in shape and colour: `good`, `warning`, `bad`."""
     signs = {"good": "\u25cf", "warning": "\u25b2", "bad": "\u25a0"}
-    return tag("span", tag("span", signs[kind], class_="sign", aria_hidden="true"), " ", label, class_=f"mark {kind}")
+    return tag(
+        "span", tag("span", signs[kind], class_="sign", aria_hidden="true"), "\u00a0", label, class_=f"mark {kind}"
+    )
 
 
 # Inside.

@@ -45,10 +45,21 @@
   // Fresh pages. Nothing moves under somebody who selects, or writes into a form.
   const pause = Number(main.dataset.refresh);
   if (!pause) return;
+  const waits = document.getElementById("waits");
   let seen = new Date();
+  const clock = (time) => {
+    const [date, rest] = time.toISOString().split("T");
+    return (date === new Date().toISOString().slice(0, 10) ? "" : date + " ") + rest.slice(0, 8);
+  };
   let shown = null;
+  // Between the press of a button and its release the page must stay, or nothing was clicked.
+  let pressed = false;
+  addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
+  for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => { pressed = false; });
+  addEventListener("pointermove", (event) => { pressed &&= event.buttons !== 0; });
   const isBusy = () => {
     const at = document.activeElement;
+    if (pressed) return true;
     const selection = document.getSelection();
     return (at && main.contains(at) && at.matches("input, select, textarea")) || (selection && !selection.isCollapsed);
   };
@@ -74,17 +85,28 @@
     const cluster = fresh.querySelector(".cluster");
     if (cluster) document.querySelector(".cluster").textContent = cluster.textContent;
   };
+  // Whoever has long been writing or selecting is told that the page has stood still.
+  const tell = () => {
+    waits.textContent = "Not kept fresh while you write or select: this is as of " + clock(seen) + " UTC.";
+    waits.hidden = new Date() - seen < 3 * pause;
+  };
   const refresh = async () => {
-    if (document.visibilityState === "visible" && !isBusy()) {
+    if (document.visibilityState === "visible" && isBusy()) tell();
+    else if (document.visibilityState === "visible") {
+      waits.hidden = true;
       try {
         const response = await fetch(location.href, { cache: "no-store" });
         // The session is over.
         if (response.redirected) { location.reload(); return; }
-        take(await response.text());
-        seen = new Date();
+        const text = await response.text();
+        // Somebody may have begun meanwhile.
+        if (!isBusy()) {
+          take(text);
+          seen = new Date();
+        }
         lost.hidden = true;
       } catch {
-        lost.textContent = "The console does not answer: this is as of " + seen.toISOString().slice(11, 19) + " UTC.";
+        lost.textContent = "The console does not answer: this is as of " + clock(seen) + " UTC.";
         lost.hidden = false;
       }
     }
