@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -18,9 +19,20 @@ from confluent_kafka import Consumer, Producer
 from tests.support.barnabas_up import READY_SECONDS, SOURCE, Up, is_running
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import metadata
+from tests.unit.pipelines.pipeline_files import FLIGHTS
 
 RECORDS = 300
 TOPIC = "flights"
+
+
+def page_at(url: str) -> bytes:
+    """What is there, also where that is not found."""
+    try:
+        with urllib.request.urlopen(url, timeout=60) as page:
+            return bytes(page.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read()
 
 
 def produce(bootstrap_servers: str) -> None:
@@ -155,11 +167,15 @@ def test_says_what_is_wrong_and_leaves_nothing_running(tmp_path: Path, arguments
 
 
 def test_a_console_comes_and_goes_with_the_cluster(tmp_path: Path) -> None:
-    up = Up(tmp_path / "data", 1, "--console", "--console-port", "0", "--console-allow-changes")
+    file = tmp_path / "delays.yaml"
+    file.write_text(FLIGHTS)
+    options = ("--console-port", "0", "--console-allow-changes", "--console-pipeline", str(file))
+    up = Up(tmp_path / "data", 1, "--console", *options)
     try:
         console = up.said["console"]
         with urllib.request.urlopen(console["url"], timeout=60) as page:
             assert b"This console may change the cluster" in page.read()
+        wait_until(lambda: b"What delays does" in page_at(f"{console['url']}pipelines/delays"), "it has the graph")
         # One that was killed comes back on its port, and nobody else notices.
         os.kill(console["process_id"], signal.SIGKILL)
         wait_until(lambda: "console runs again" in up.errors(), "the console is started again")

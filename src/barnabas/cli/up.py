@@ -60,6 +60,15 @@ if TYPE_CHECKING:
 )
 @click.option("--console-allow-changes", is_flag=True, help="The console may change the cluster; see `console`.")
 @click.option(
+    "--console-pipeline",
+    "pipeline_files",
+    type=click.Path(),
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="A pipeline that runs on this machine, whose graph and batches the console shows; may be repeated.",
+)
+@click.option(
     "--secure",
     is_flag=True,
     help="Make the cluster closed: certificates, users and ACLs of its own, TLS and logins everywhere.",
@@ -74,6 +83,7 @@ def command(
     with_console: bool,
     console_port: int,
     console_allow_changes: bool,
+    pipeline_files: tuple[str, ...],
     no_restart: bool,
     as_json: bool,
     stop_with_parent: bool,
@@ -94,9 +104,12 @@ def command(
         if not equals or not key.strip():
             raise click.UsageError(f"--override {override!r} must have the form KEY=VALUE")
         configs[key.strip()] = value
+    console_options = ["--allow-changes"] if console_allow_changes else []
+    for file in pipeline_files:
+        console_options += ["--pipeline", file]
     console: dict[str, Any] = {
         "console_port": console_port if with_console else None,
-        "console_options": ("--allow-changes",) if console_allow_changes else (),
+        "console_options": tuple(console_options),
     }
     if secure:
         import socket
