@@ -80,7 +80,7 @@ def test_a_group_that_was_not_described_is_listed_and_asked_for_when_somebody_lo
             assert "barnabas-pipeline-p" in console.get("/pipelines/p").words
             said = console.get("/groups/z").words
             assert "Group z" in said
-            assert "asked for now" in said
+            assert "are asked for: it may take" in said
             console.wait_for("/groups/z", "Lag 0 records", f"{topic} 0 0 0 0")
             console.wait_for("/groups?q=y", "y ▲ Empty - 0 1 0 1")
             said = console.get("/groups").words

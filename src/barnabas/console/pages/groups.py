@@ -17,7 +17,7 @@ from barnabas.console.pages.page import (
     search_field,
     stale_note,
 )
-from barnabas.console.words import counted
+from barnabas.console.words import counted, span
 
 _STATES = {"Stable": "good", "Empty": "warning", "Dead": "bad"}
 _DRAWN_MAX = 5
@@ -39,7 +39,7 @@ def groups(visit: Visit) -> Page:
         visit.poller.look_at_groups([name])
     group = found.groups.get(name)
     if group is None and name in found.others:
-        return _listed(found.others[name], note)
+        return _listed(visit, found.others[name], note)
     if group is None:
         return missing(f"There is no group {name}, or its coordinator did not tell of it.")
     return _one(visit, group, found, note)
@@ -103,16 +103,19 @@ def _all(visit: Visit, found: GroupsAndEnds, note: Html | None) -> Page:
     )
 
 
-def _listed(group: ListedGroup, note: Html | None) -> Page:
+def _listed(visit: Visit, group: ListedGroup, note: Html | None) -> Page:
     """One that was not described, and is soon, since somebody looks at it."""
     _, state, protocol, *_, coordinator = _listed_row(group)
+    soon = span(1_000 * visit.poller.groups.pause_seconds)
     return Page(
         f"Group {group.group_id or _UNNAMED}",
         [
             tag("p", link("All groups", "groups")),
             note,
             tag(
-                "p", "Its members and offsets are asked for now: the page has them soon.", class_="note", role="status"
+                "p",
+                f"Its members and offsets are asked for: it may take {soon} until the page has them.",
+                class_="note",
             ),
             fields([("State", state), ("Protocol", protocol), ("Coordinator", coordinator)]),
         ],
