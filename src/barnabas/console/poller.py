@@ -121,17 +121,13 @@ class Poller:
             "ListGroups, DescribeGroups, OffsetFetch, ListOffsets, each broker",
             self._ask_groups,
             5,
-            lambda found: found.took_seconds,
+            _cost_of,
         )
         self.reassignments: Question[Mapping[TopicPartition, PartitionReassignment]] = question(
             "Reassignments", "ListPartitionReassignments, the controller", self._ask_reassignments, 5
         )
         self.transactions: Question[Transactions] = question(
-            "Transactions",
-            "ListTransactions, DescribeTransactions, each broker",
-            self._ask_transactions,
-            10,
-            lambda found: found.took_seconds,
+            "Transactions", "ListTransactions, DescribeTransactions, each broker", self._ask_transactions, 10, _cost_of
         )
         self.letters: Question[LetterStarts] = question(
             "Dead letters", "ListOffsets, leaders of topics NAME.dlq", self._ask_letters, 10
@@ -444,6 +440,10 @@ def _identity(transition: Any) -> tuple[Any, ...]:
         transition.before,
         transition.after,
     )
+
+
+def _cost_of(found: GroupsAndEnds | Transactions) -> float:
+    return found.took_seconds
 
 
 def _cost_of_views(views: Mapping[int, BrokerView]) -> float:
