@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from barnabas.serving.fetch_reads import FetchQuota
 
 _USER: Final = "User:"
+_AMPLE_PERCENT: Final = PERCENT_PER_SECOND
+"""A second of the loop's time. Whoever may take so much more is not held back for a request that goes on, which has
+taken far less: what it takes counts when it ends."""
 
 
 class ClientThrottles:
@@ -62,13 +65,13 @@ class ClientThrottles:
         """None for whoever may produce without limit."""
         user = user_of(principal)
         account, timed = self.produce.account(user, client_id), self.request.account(user, client_id)
-        return None if account is None and timed is None else _ProduceQuota(account, timed, self.elapsed)
+        return None if account is None and timed is None else _ProduceQuota(account, timed, self.now, self.elapsed)
 
     def fetch_quota(self, principal: str, client_id: str | None) -> FetchQuota | None:
         """None for whoever may fetch without limit."""
         user = user_of(principal)
         account, timed = self.fetch.account(user, client_id), self.request.account(user, client_id)
-        return None if account is None and timed is None else _FetchQuota(account, timed, self.elapsed)
+        return None if account is None and timed is None else _FetchQuota(account, timed, self.now, self.elapsed)
 
 
 class QuotaAccess:
@@ -112,18 +115,28 @@ class ConsumerQuotas:
 class _DataQuota:
     """The bytes and the time of those who share both accounts; either may be without limit.
 
-    Every small request goes through this, so time is counted once for each, when it ends; before that it is only looked
+    Every small request goes through this, at a time when next to nothing of it is in the processor's caches: so it has
+    few functions and looks at few objects. Time is counted once, when the request ends; before that it is only looked
     whether it is too much.
     """
 
-    __slots__ = ("_account", "_elapsed", "_since", "_timed")
+    __slots__ = ("_account", "_elapsed", "_now", "_since", "_timed", "_window")
 
-    def __init__(self, account: RateAccount | None, timed: RateAccount | None, elapsed: Callable[[], float]) -> None:
-        """`account` is of bytes, `timed` of time, which `elapsed` tells in seconds."""
+    def __init__(
+        self,
+        account: RateAccount | None,
+        timed: RateAccount | None,
+        now: Callable[[], float],
+        elapsed: Callable[[], float],
+    ) -> None:
+        """`account` is of bytes, `timed` of time, which `elapsed` tells in seconds; `now` is that of the accounts."""
         self._account = account
         self._timed = timed
+        self._now = now
         self._elapsed = elapsed
         self._since: float | None = None
+        self._window = -math.inf
+        """The end of the window of `timed` in which a request was seen to be, which is to end within it."""
 
     def begin(self) -> None:
         """The loop works at a request."""
@@ -135,12 +148,18 @@ class _DataQuota:
         since, timed = self._since, self._timed
         if since is not None and timed is not None:
             self._since = None
-            timed.count((self._elapsed() - since) * PERCENT_PER_SECOND)
+            percent = (self._elapsed() - since) * PERCENT_PER_SECOND
+            if percent <= timed.left and self._window == timed.until > -math.inf:
+                timed.unrecorded += percent
+                timed.left -= percent
+            else:
+                timed.count(percent)
+            self._window = -math.inf
 
     def _charge(self) -> int:
         """For how long to hold back whoever has taken the time so far; what is too much is counted at once."""
         since, timed = self._since, self._timed
-        if timed is None:
+        if timed is None or timed.left >= _AMPLE_PERCENT:
             return 0
         if since is None:
             return timed.take(0.0)
@@ -167,9 +186,21 @@ class _ProduceQuota(_DataQuota):
     __slots__ = ()
 
     def throttle_ms(self, size_bytes: int) -> int:
-        account, timed = self._account, self._timed
-        bytes_ms = 0 if account is None else account.take(size_bytes)
-        time_ms = 0 if timed is None else self._charge()
+        account, timed, now = self._account, self._timed, self._now()
+        bytes_ms = time_ms = 0
+        if account is not None:
+            if size_bytes <= account.left and now < account.until:
+                account.used_at = now
+                account.unrecorded += size_bytes
+                account.left -= size_bytes
+            else:
+                bytes_ms = account.take(size_bytes)
+        if timed is not None:
+            if timed.left >= _AMPLE_PERCENT and now < timed.until:
+                timed.used_at = now
+                self._window = timed.until
+            else:
+                time_ms = self._charge()
         return self._note(bytes_ms, time_ms) if bytes_ms or time_ms else 0
 
 
@@ -184,7 +215,7 @@ class _FetchQuota(_DataQuota):
 
     def throttle_ms(self, size_bytes: int) -> int:
         account, bytes_ms = self._account, 0
-        time_ms = 0 if self._timed is None else self._charge()
+        time_ms = self._charge()
         if account is not None:
             bytes_ms = account.take(size_bytes)
             if bytes_ms or time_ms:

@@ -396,7 +396,8 @@ class _Group:
         quota = self._path.kind.quota
         if quota is None:
             return 0
-        found = quota.throttle_ms(sum(map(len, self.batches[first : first + count])))
+        batches = self.batches
+        found = quota.throttle_ms(len(batches[first]) if count == 1 else sum(map(len, batches[first : first + count])))
         if found:
             for connection, _, _ in self._requests[first : first + count]:
                 connection.throttle(found)

@@ -34,8 +34,8 @@ class RealClock:
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
-    def stopwatch(self) -> float:
-        return time.perf_counter()
+    stopwatch = staticmethod(time.perf_counter)
+    """Itself, since small requests ask it several times."""
 
 
 @dataclass(frozen=True, slots=True)

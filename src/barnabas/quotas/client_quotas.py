@@ -134,38 +134,84 @@ class QuotaAccount:
 
 
 class RateAccount(QuotaAccount):
-    """An account of a rate."""
+    """An account of a rate.
 
-    __slots__ = ("_now", "burst")
+    Every small request takes from one, so what is taken within one window is only added up here as long as it is surely
+    not too much, and comes to the rate when the window is over or somebody asks. Whoever cannot afford to call `take`
+    does so himself: value <= left, now < until.
+    """
+
+    __slots__ = ("_now", "burst", "left", "unrecorded", "until")
 
     def __init__(self, user: str, client_id: str, bound: float, limits: AccountLimits) -> None:
         super().__init__(user, client_id, bound, limits)
         self._now = limits.now
+        self.unrecorded = 0.0
+        """What was taken in the present window and is not recorded yet, `used_at` the last time of it."""
+        self.until = -math.inf
+        """When that is over; before all times where what is taken has to be recorded."""
+        self.left = 0.0
+        """What may be taken until then, and surely hold nothing back."""
         self.limit(bound)
+
+    @property
+    def rate(self) -> float:
+        self._record()
+        return super().rate
 
     def limit(self, bound: float) -> None:
         super().limit(bound)
         limits = self._limits
         self.burst = bound * (limits.window_count - 1) * limits.window_seconds
         """As much as may be taken at once after a pause, and hold nothing back."""
+        self._record()
+        self.left = self.burst - self._rate.at_most
 
     def take(self, value: float) -> int:
         """Counts what was taken; for how many milliseconds nothing more is to be, 0 where more may."""
-        self.used_at = now = self._now()
-        rate = self._rate
-        if rate.record(value, now) <= self.burst:
+        now = self._now()
+        if value <= self.left and now < self.until:
+            self.used_at = now
+            self.unrecorded += value
+            self.left -= value
+            return 0
+        self._add(value, now)
+        if self.left >= 0:
             return 0  # spread over more windows it is less
-        seconds = rate.throttle_seconds(self.bound, now)
+        seconds = self._rate.throttle_seconds(self.bound, now)
         return self._milliseconds(seconds) if seconds else 0
 
     def has_room(self, value: float) -> bool:
         """Whether so much more would surely hold nothing back."""
-        return self._rate.at_most + value <= self.burst
+        return value <= self.left
 
     def count(self, value: float) -> None:
         """Counts what was taken, or, with a minus, what was not after all; holds nothing back."""
-        self.used_at = now = self._now()
-        self._rate.record(value, now)
+        now = self._now()
+        if 0 <= value <= self.left and now < self.until:
+            self.used_at = now
+            self.unrecorded += value
+            self.left -= value
+        else:
+            self._add(value, now)
+
+    def rank(self, now: float) -> float:
+        self._record()
+        return super().rank(now)
+
+    def _add(self, value: float, now: float) -> None:
+        self._record()
+        self.used_at = now
+        rate = self._rate
+        self.left = self.burst - rate.record(value, now)
+        self.until = rate.window_end
+
+    def _record(self) -> None:
+        """Has the rate know of all that was taken; what is taken next is recorded at once."""
+        if self.until > -math.inf:
+            self._rate.record(self.unrecorded, self.used_at)
+            self.unrecorded = 0.0
+            self.until = -math.inf
 
 
 class BucketAccount(QuotaAccount):

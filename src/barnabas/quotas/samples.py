@@ -41,6 +41,12 @@ class SampledSum:
         self._start = 0.0
         self._kept_until = -math.inf
 
+    @property
+    def window_end(self) -> float:
+        """When what is recorded falls into another sample than what was recorded last."""
+        samples = self._samples
+        return samples[self._current].start + self._window_seconds if samples else -math.inf
+
     def record(self, value: float, now: float) -> float:
         """So much has passed; what turns out not to have passed is recorded with a minus. Returns `at_most`."""
         samples = self._samples

@@ -21,6 +21,7 @@ from barnabas.quotas.client_quotas import (
     QuotaEntity,
     RateAccount,
 )
+from barnabas.quotas.rate import Rate
 
 PRECEDENCE = (
     QuotaEntity("u", "c"),
@@ -180,6 +181,36 @@ def test_the_burst_is_what_may_be_taken_at_once() -> None:
     assert account.burst == 300.0
     assert account.take(account.burst) == 0
     assert account.take(1) > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_account_says_what_its_rate_would_however_it_is_used(seed: int) -> None:
+    """Most of what is taken is only added up, and comes to the rate later; whole numbers, so that sums are the same."""
+    chance, world = Random(seed), World()
+    account, rate, bound = RateAccount("u", "", 100.0, world.limits), Rate(11, 1.0), 100.0
+    held_back = 0
+    for _ in range(3_000):
+        match chance.randrange(12):
+            case 0:
+                bound = chance.choice([0.0, 10.0, 100.0, 1_000.0, 1e308, math.inf])
+                account.limit(bound)
+            case 1:
+                assert account.rate == rate.measure(world.time)
+            case 2 | 3:
+                value = chance.choice([-20, 0, 20, 200])
+                account.count(value)
+                rate.record(value, world.time)
+            case _:
+                value = chance.choice([0, 1, 20, 50, 300])
+                throttle_ms = account.take(value)
+                is_surely_not_too_much = rate.record(value, world.time) <= account.burst
+                seconds = 0.0 if is_surely_not_too_much else rate.throttle_seconds(bound, world.time)
+                assert throttle_ms == min(round(min(seconds, 1e9) * 1000), THROTTLE_MS_MAX)
+                held_back += throttle_ms > 0
+        assert not account.has_room(50) or rate.at_most + 50 <= account.burst
+        world.time += chance.choice([0.0, 0.0, 2**-10, 0.25, 1.0, 13.0] if chance.random() < 0.3 else [0.0])
+        assert account.used_at <= world.time
+    assert 100 < held_back < 2_500
 
 
 def test_throttles_of_the_last_minute_are_averaged() -> None:
