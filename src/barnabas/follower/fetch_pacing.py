@@ -30,10 +30,12 @@ class FetchWait:
     are fetched are likely to change, which the leader can only be told in the next request.
     """
 
-    __slots__ = ("_asked_ms", "_current_ms", "_most_ms", "_sent")
+    __slots__ = ("_asked_ms", "_current_ms", "_most_ms", "_sent", "is_short")
 
     def __init__(self, wait_ms_max: int) -> None:
         self._most_ms = wait_ms_max
+        self.is_short = False
+        """Whatever happens: partitions may come at any time that must not wait for an answer."""
         self._current_ms = min(FIRST_MS, wait_ms_max)
         self._asked_ms = 0.0
         self._sent = 0.0
@@ -44,7 +46,7 @@ class FetchWait:
 
     def begin(self, now: float, delay_end: float | None) -> int:
         """The wait of a request that is sent now. `delay_end` is when the next partition is to be asked for again."""
-        wait_ms = self._current_ms
+        wait_ms = min(FIRST_MS, self._most_ms) if self.is_short else self._current_ms
         if delay_end is not None:
             wait_ms = max(1, min(wait_ms, int((delay_end - now) * 1000) + 1))
         self._sent = now

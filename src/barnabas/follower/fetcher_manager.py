@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from barnabas.follower.hand_over import HandOver
 from barnabas.follower.replica_fetcher import ReplicaFetcher
 from barnabas.kernel.metrics import Gauge, MetricName, MetricsRegistry
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 _CLIENT: Final = (("clientId", "Replica"),)
+_KEPT_EMPTY_MS: Final = 10_000
+"""So long a fetcher of what is behind stays when all has caught up: some of it may fall behind again."""
 
 
 class FetcherManager:
     """`num.replica.fetchers` fetchers for each leader that this broker follows; a partition is always with the same
-    one of them."""
+    one of them, but for what this broker is behind with: for that each of them has another one beside it (see
+    `hand_over`), as long as there is any. It is the one whose number is higher by `num.replica.fetchers`.
+    """
 
     def __init__(self, context: FetcherContext, fetchers_per_leader: int, metrics: MetricsRegistry) -> None:
         self.failed: set[TopicPartition] = set()
@@ -70,10 +75,8 @@ class FetcherManager:
                 by_fetcher.setdefault(self.fetcher_id(fetched.topic_partition), []).append(fetched)
             for fetcher_id, chosen in by_fetcher.items():
                 fetcher = self._fetcher(leader, fetcher_id)
-                for fetched in chosen:
-                    self.failed.discard(fetched.topic_partition)
-                    self._fetcher_of[fetched.topic_partition] = fetcher
-                fetcher.add(chosen)
+                self.failed.difference_update(fetched.topic_partition for fetched in chosen)
+                self._give(fetcher, chosen)
                 self._context.logger.info(
                     "Added fetcher %s to broker %d for %d partitions", fetcher.name, leader.broker_id, len(chosen)
                 )
@@ -82,10 +85,10 @@ class FetcherManager:
         """Spreads all partitions over so many fetchers for each leader; each goes on at the offset where it is."""
         if fetchers_per_leader == self._fetchers_per_leader:
             return
-        self._fetchers_per_leader = fetchers_per_leader
         moved: dict[Node, list[FetchedPartition]] = {}
         for key, fetcher in list(self._fetchers.items()):
             moved.setdefault(fetcher.leader, []).extend(self._taken_over(key))
+        self._fetchers_per_leader = fetchers_per_leader
         self.add(moved)
 
     def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -122,17 +125,52 @@ class FetcherManager:
             await asyncio.gather(*self._closing)
 
     def _fetcher(self, leader: Node, fetcher_id: int) -> ReplicaFetcher:
+        """The one of that number for what this broker is not behind with."""
         key = leader.broker_id, fetcher_id
+        moved: list[FetchedPartition] = []
+        for each in (key, self._beside(key)):
+            known = self._fetchers.get(each)
+            if known is not None and (known.leader.host, known.leader.port) != (leader.host, leader.port):
+                # The leader has moved: its other partitions are told anew with the next epoch, or fetched from here
+                # too.
+                moved += self._taken_over(each)
         fetcher = self._fetchers.get(key)
-        if fetcher is not None and (fetcher.leader.host, fetcher.leader.port) != (leader.host, leader.port):
-            # The leader has moved: its other partitions are told anew with the next epoch, or fetched from here too.
-            moved = self._taken_over(key)
+        if fetcher is None:
             fetcher = self._make(leader, fetcher_id)
-            fetcher.add(moved)
-            for fetched in moved:
-                self._fetcher_of[fetched.topic_partition] = fetcher
-            return fetcher
-        return fetcher if fetcher is not None else self._make(leader, fetcher_id)
+        if moved:
+            self._give(fetcher, moved)
+        return fetcher
+
+    def _beside(self, key: tuple[int, int]) -> tuple[int, int]:
+        """The other one of what is behind and what is not."""
+        broker_id, fetcher_id = key
+        count = self._fetchers_per_leader
+        return broker_id, fetcher_id + (count if fetcher_id < count else -count)
+
+    def _give(self, fetcher: ReplicaFetcher, partitions: list[FetchedPartition]) -> None:
+        for fetched in partitions:
+            self._fetcher_of[fetched.topic_partition] = fetcher
+        fetcher.add(partitions)
+
+    def _is_for_behind(self, key: tuple[int, int]) -> bool:
+        return key[1] >= self._fetchers_per_leader
+
+    def _handed_over(self, key: tuple[int, int], partitions: list[FetchedPartition]) -> None:
+        """A fetcher has found what belongs to the one beside it."""
+        fetcher, beside = self._fetchers[key], self._beside(key)
+        other = self._fetchers.get(beside)
+        if other is None:
+            other = self._make(fetcher.leader, beside[1])
+        self._give(other, partitions)
+        if not self._is_for_behind(key):
+            fetcher.wait_shortly(True)
+        elif not len(fetcher):
+            other.wait_shortly(False)
+            self._context.timers.call_after(_KEPT_EMPTY_MS, functools.partial(self._end_empty, key, fetcher))
+
+    def _end_empty(self, key: tuple[int, int], fetcher: ReplicaFetcher) -> None:
+        if self._fetchers.get(key) is fetcher and not len(fetcher):
+            self._end(key)
 
     def _taken_over(self, key: tuple[int, int]) -> list[FetchedPartition]:
         """Ends a fetcher; its partitions, for another one. What it does with them still must find them gone."""
@@ -143,15 +181,20 @@ class FetcherManager:
         return found
 
     def _make(self, leader: Node, fetcher_id: int) -> ReplicaFetcher:
-        fetcher = self._fetchers[leader.broker_id, fetcher_id] = ReplicaFetcher(
-            self._context, leader, fetcher_id, self.add_failed
-        )
+        key = leader.broker_id, fetcher_id
+        is_for_behind = self._is_for_behind(key)
+        hand_over = HandOver(functools.partial(self._handed_over, key), is_for_behind=is_for_behind)
+        fetcher = self._fetchers[key] = ReplicaFetcher(self._context, leader, fetcher_id, self.add_failed, hand_over)
+        fetcher.wait_shortly(not is_for_behind and self._beside(key) in self._fetchers)
         for name, meter in zip(_stats(fetcher), (fetcher.requests, fetcher.bytes_fetched), strict=True):
             self._metrics.add(name, meter)
         return fetcher
 
     def _end(self, key: tuple[int, int]) -> None:
         fetcher = self._fetchers.pop(key)
+        beside = self._fetchers.get(self._beside(key))
+        if beside is not None:
+            beside.wait_shortly(False)
         for name in _stats(fetcher):
             self._metrics.remove(name)
         fetcher.close()

@@ -33,6 +33,7 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from barnabas.cluster.image import Node
     from barnabas.follower.fetcher_context import FetcherContext
+    from barnabas.follower.hand_over import HandOver
     from barnabas.kernel.ids import Uuid
     from barnabas.log.partition.partition_log import PartitionLog
     from barnabas.quotas.replication_quota import ReplicationQuota
@@ -62,15 +63,22 @@ class ReplicaFetcher:
     """One fetcher, `ReplicaFetcherThread-I-B` of Kafka: number I of those that fetch from broker B."""
 
     def __init__(
-        self, context: FetcherContext, leader: Node, fetcher_id: int, on_failed: Callable[[TopicPartition], object]
+        self,
+        context: FetcherContext,
+        leader: Node,
+        fetcher_id: int,
+        on_failed: Callable[[TopicPartition], object],
+        hand_over: HandOver | None = None,
     ) -> None:
-        """`on_failed` is told of a partition that this fetcher has given up, until it is added again."""
+        """`on_failed` is told of a partition that this fetcher has given up, until it is added again; `hand_over` is
+        for what the other one is to fetch."""
         self.name = f"ReplicaFetcherThread-{fetcher_id}-{leader.broker_id}"
         self.leader = leader
         self.requests = Meter(context.loop.time)
         self.bytes_fetched = Meter(context.loop.time)
         self._context = context
         self._on_failed = on_failed
+        self._hand_over = hand_over
         self._client_id = f"broker-{context.broker_id}-fetcher-{fetcher_id}"
         self._connection = context.connections.connect(leader, self._client_id)
         self._partitions = FetcherPartitions()
@@ -140,6 +148,11 @@ class ReplicaFetcher:
         if fetched is not None:
             fetched.topic_id = topic_id
             self._partitions.mark(fetched)
+
+    def wait_shortly(self, is_short: bool) -> None:
+        """Whether the leader keeps a request without news for some milliseconds only: what has caught up comes here,
+        and is not fetched before the next one."""
+        self._wait.is_short = is_short
 
     def close(self) -> None:
         """Ends the fetcher; responses on their way are dropped."""
@@ -341,14 +354,19 @@ class ReplicaFetcher:
             return  # the next request was sent without it
         self._unwritten -= 1
         if not self._unwritten:
-            self._send()
+            self._go_on()
 
     def _go_on_without(self, number: int) -> None:
         """The files of some do not take what was appended, off the loop, for too long: the others are fetched on."""
         if number == self._response_number and self._unwritten and not self._is_closed:
             self._response_number += 1
             self._unwritten = 0
-            self._send()
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._hand_over is not None and not self._is_closed:
+            self._hand_over.take_out(self._partitions)
+        self._send()
 
     def _interrupt(self, error: Exception | None) -> None:
         """Hands over to the task."""
@@ -479,6 +497,8 @@ class ReplicaFetcher:
             log.increase_log_start_offset(data.log_start_offset, "leader offset increment")
             self._partitions.mark(fetched)
         fetched.lag = max(_NO_LAG, data.high_watermark - log.append_end_offset)
+        if self._hand_over is not None:
+            self._hand_over.answered(fetched)
         if result is None:
             return False
         self.bytes_fetched.count += result.size_bytes

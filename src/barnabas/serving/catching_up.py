@@ -1,9 +1,10 @@
 """How much of the partitions that a follower is behind with one response brings.
 
-A follower has one request in flight for all that it fetches from a leader. What is written to a partition that it is in
-sync with waits, with acks=all, until the follower has received and appended whatever is on its way: with the usual
-`replica.fetch.response.max.bytes`, 10 MB of the partitions that it catches up with. So these get a share of a response
-that takes about as long as the way to the follower and back; what it is in sync with is not counted.
+A follower has one request in flight for all that it fetches from a leader over one connection. What is written to a
+partition that it is in sync with waits, with acks=all, until the follower has received and appended whatever is on its
+way: with the usual `replica.fetch.response.max.bytes`, 10 MB of the partitions that it catches up with. So these get a
+share of a response that takes about as long as the way to the follower and back; what it is in sync with is not
+counted. (Our followers have a second connection for what they are behind with, once they know: `follower.hand_over`.)
 
 A follower that is in sync with nothing keeps none of its own records waiting, but its leader reads and sends in one
 turn what it is given, and it appends that in one: other partitions of either wait so long. So it gets some more at a
