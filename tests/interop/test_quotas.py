@@ -3,7 +3,11 @@ reads and enforces, and Kafka's own tool works with both."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import random
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +29,7 @@ from tests.interop.test_administration import znodes
 from tests.support.apache_kafka import CONFIG_COMMAND, apache_kafka_broker, run_tool
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import wait_until
-from tests.support.wire_calls import call, controller_port, leaders
+from tests.support.wire_calls import CLIENT_ID, Connection, call, controller_port, leaders
 from tests.support.zookeeper import ZooKeeperServer
 
 OURS, THEIRS = 5, 6
@@ -40,6 +44,24 @@ STATIC: Final = {
 PATIENCE_SECONDS: Final = 90.0
 EXACT, DEFAULT, ANY = range(3)
 RATE: Final = "producer_byte_rate"
+VALUE_BYTES: Final = 20_000
+LEVELS: Final = tuple(
+    (user, client_id)
+    for user, client_id in (
+        ("ANONYMOUS", "c"),
+        ("ANONYMOUS", None),
+        ("ANONYMOUS", ""),
+        (None, "c"),
+        (None, None),
+        (None, ""),
+        ("", "c"),
+        ("", None),
+    )
+)
+"""User and client id of the quotas that may hold for a request, the first one that is set; None is the default, and ""
+not a part of it."""
+LEVEL_BYTES: Final = tuple(1_024.0 / 2**level for level in range(len(LEVELS)))
+"""Bytes in a second of each, by which it is told from the others: so little that one request is too much."""
 Entity = dict[str, str | None]
 
 
@@ -229,14 +251,15 @@ def clear(both: Both, broker_id: int) -> None:
     assert {entry.error_code for entry in answer.entries} <= {0}
 
 
-def throttle_ms(both: Both, broker_id: int) -> int:
+def throttle_ms(both: Both, broker_id: int, client_id: str = CLIENT_ID) -> int:
     """What a broker says to a record for the topic that it leads."""
     builder = RecordBatchBuilder()
-    builder.append(int(time.time() * 1000), None, bytes(2_000))
+    builder.append(int(time.time() * 1000), None, bytes(VALUE_BYTES))
     partition = ProduceRequest.PartitionProduceData(index=0, records=builder.build())
     data = ProduceRequest.TopicProduceData(name="ours" if broker_id == OURS else "theirs", partition_data=[partition])
     request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data])
-    answer = call(both.ports[broker_id], ApiKey.PRODUCE, 9, request)
+    with Connection(both.ports[broker_id]) as connection:
+        answer = connection.call(ApiKey.PRODUCE, 9, request, client_id=client_id)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     found: int = answer.throttle_time_ms
     return found
@@ -252,6 +275,59 @@ def test_a_quota_that_one_sets_holds_at_both_until_it_is_removed(both: Both, set
     call(port, ApiKey.ALTER_CLIENT_QUOTAS, 1, altering((user, {RATE: None})))
     for broker_id in (OURS, THEIRS):
         wait_until(lambda b=broker_id: throttle_ms(both, b) == 0, f"{broker_id} does not", PATIENCE_SECONDS)  # type: ignore[misc]
+    assert both.quotas() == {}
+
+
+def level_of(both: Both, broker_id: int, client_id: str) -> int | None:
+    """Which of the levels holds for a client id at a broker: by how much longer it is held back for each record more,
+    whatever was taken before."""
+    told = [throttle_ms(both, broker_id, client_id) for _ in range(4)]
+    if not any(told):
+        return None
+    longer = statistics.median(after - before for before, after in itertools.pairwise(told))
+    return round(math.log2(longer / 1000 * LEVEL_BYTES[0] / VALUE_BYTES))
+
+
+def knows(both: Both, broker_id: int, client_id: str) -> bool:
+    """Whether a byte in a second is what holds for a client id at a broker: so little as no level allows."""
+    before, after = (throttle_ms(both, broker_id, client_id) for _ in range(2))
+    return (after - before) / 1000 > VALUE_BYTES / 2
+
+
+def entity_of(level: int, client_id: str) -> Entity:
+    user, client = LEVELS[level]
+    entity: Entity = {} if user == "" else {"user": user}
+    return entity if client == "" else entity | {"client-id": client_id if client else None}
+
+
+@pytest.mark.parametrize("setter", [OURS, THEIRS])
+def test_of_several_quotas_the_same_one_holds_at_both(both: Both, setter: int) -> None:
+    """Whichever are set: each one alone, all from one on, and twenty choices at random."""
+    port, chance = both.ports[setter], random.Random(setter)
+    chosen = [[level] for level in range(8)] + [list(range(first, 8)) for first in range(8)]
+    chosen += [sorted(chance.sample(range(8), chance.randint(2, 6))) for _ in range(20)]
+    chance.shuffle(chosen)
+    for number, levels in enumerate([*chosen, []]):
+        client_id, known = f"client-{setter}-{number}", f"known-{setter}-{number}"
+        before: list[tuple[Entity, dict[str, float | None]]] = []
+        if number:
+            last, former = chosen[number - 1], f"client-{setter}-{number - 1}"
+            before = [(entity_of(level, former), {RATE: None}) for level in last]
+            before.append(({"user": "ANONYMOUS", "client-id": f"known-{setter}-{number - 1}"}, {RATE: None}))
+        now: list[tuple[Entity, dict[str, float | None]]]
+        now = [(entity_of(level, client_id), {RATE: LEVEL_BYTES[level]}) for level in levels]
+        # Whoever knows the last one knows all: brokers hear of them in order.
+        now.append(({"user": "ANONYMOUS", "client-id": known}, {RATE: 1.0}))
+        answer = call(port, ApiKey.ALTER_CLIENT_QUOTAS, 1, altering(*before, *now))
+        assert {entry.error_code for entry in answer.entries} == {0}
+        for broker_id in (OURS, THEIRS):
+            wait_until(
+                lambda b=broker_id, known=known: knows(both, b, known),  # type: ignore[misc]
+                f"{broker_id} knows {levels}",
+                PATIENCE_SECONDS,
+            )
+            assert level_of(both, broker_id, client_id) == (levels[0] if levels else None), (broker_id, levels)
+    clear(both, setter)
     assert both.quotas() == {}
 
 
