@@ -49,7 +49,7 @@ def _note(kind: type[Any], made: dict[type, Any]) -> None:
         make(self, *arguments, **named)
         made[kind] = self
 
-    kind.__init__ = noted  # type: ignore[method-assign]
+    kind.__init__ = noted
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ its turn, and nothing is written twice or not at all. In virtual time, with real
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -36,6 +36,10 @@ def scenario(body: Callable[[DataBroker], Coroutine[Any, Any, None]], seed: int 
         simulation.run_on(simulation.machine("broker"), main, limit_seconds=40 * DAY_SECONDS)
 
 
+def is_held_back(caller: Caller) -> bool:
+    return caller.connection.is_throttled
+
+
 async def settled(caller: Caller, is_done: Callable[[], bool], seconds: float = 3_600.0) -> None:
     """Waits until it is done, or the time is over."""
     now = asyncio.get_running_loop().time
@@ -48,10 +52,6 @@ def test_a_quota_that_is_set_amid_requests_holds_from_the_next_one_on_and_none_i
     async def body(broker: DataBroker) -> None:
         caller = broker.connect("limited")
         got: list[ProduceResponse] = []
-
-        def is_held_back() -> bool:
-            return bool(caller.connection.is_throttled)
-
         for number in range(30):
             if number == 9:
                 await asyncio.sleep(1.0)
@@ -62,15 +62,15 @@ def test_a_quota_that_is_set_amid_requests_holds_from_the_next_one_on_and_none_i
         await asyncio.sleep(0.1)
         got += caller.received()
         assert len(got) < 30
-        assert is_held_back()
+        assert is_held_back(caller)
         broker.throttles.produce.set(QuotaEntity(None, "limited"), None)
         await asyncio.sleep(0.5)
         got += caller.received()
-        assert is_held_back(), "what a client was told holds, as in Apache Kafka"
+        assert is_held_back(caller), "what a client was told holds, as in Apache Kafka"
         while len(got) < 30:
             await asyncio.sleep(1.0)
             got += caller.received()
-        assert not is_held_back()
+        assert not is_held_back(caller)
         times = [response.throttle_time_ms for response in got]
         assert not any(times[:9])
         assert any(times[9:])
@@ -81,7 +81,7 @@ def test_a_quota_that_is_set_amid_requests_holds_from_the_next_one_on_and_none_i
 
 
 def test_who_was_held_back_for_ever_comes_again_when_the_quota_is_gone() -> None:
-    """A quota of 0 holds back for 24 days; the connection is idle then, and closed; its client's next one is free."""
+    """A quota of 0 holds back for 24 days. The connection is closed as idle, and the next one of its client is free."""
 
     async def body(broker: DataBroker) -> None:
         broker.throttles.produce.set(QuotaEntity(None, "limited"), 0.0)
@@ -177,7 +177,7 @@ def test_whatever_quotas_change_each_request_is_answered_once_and_in_its_turn(se
         counts["at once"] = sum(answered.values())
         for caller in callers:
             # What holds it back may be days: its client would come again.
-            await settled(caller, functools.partial(is_answered, caller))
+            await settled(caller, partial(is_answered, caller))
             if not caller.transport.closed:
                 assert answered[caller] == len(sent[caller])
         reader = broker.connect("reader")
