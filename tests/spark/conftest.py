@@ -34,6 +34,7 @@ OF_GUIDE = "test_spark_guide"
 STARTING = (
     "test_pipelines",
     "test_pipeline_standalone",
+    "test_documented_examples",
     "test_examples",
     "test_pipeline_table_command",
     "test_pipeline_registry",

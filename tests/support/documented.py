@@ -101,7 +101,7 @@ class Folder:
         assert done.returncode == 0, f"{script}\n{done.stderr}"
         return done.stdout, done.stderr
 
-    def typed(self, command: str, **variables: object) -> tuple[int, str]:
+    def typed(self, command: str, seconds: float = COMMAND_SECONDS, **variables: object) -> tuple[int, str]:
         """The exit status of a command, and all that it says, errors among it, as one sees it."""
         done = subprocess.run(
             ["/bin/sh", "-c", command],
@@ -111,7 +111,7 @@ class Folder:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
         )
         return done.returncode, done.stdout
