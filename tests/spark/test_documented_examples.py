@@ -1,5 +1,6 @@
-"""What docs/examples tell people to type, and docs/getting-started.md of pipelines: blocks as they stand, one after
-another, in a folder with a copy of the examples. `barnabas up` is on ports of ours, and the flights are of three days.
+"""What docs/examples tell people to type, and getting-started.md and pipelines.md of pipelines and their tables: blocks
+as they stand, one after another, in a folder with a copy of the examples. `barnabas up` is on ports of ours, and the
+flights are of three days.
 """
 
 from __future__ import annotations
@@ -134,6 +135,22 @@ def test_backfill(reader: Reader) -> None:
 def test_shifts(reader: Reader) -> None:
     (block,) = blocks("shifts")
     assert "carrier" in reader.type(block)
+
+
+def test_a_table_is_read_as_the_page_of_pipelines_has_it(reader: Reader) -> None:
+    """Of two batches, the later one with another sum of the same day."""
+    by_pandas, by_spark = (
+        each for each in blocks_of("pipelines.md") if each.startswith(("import pandas", "# Spark")) and "delays" in each
+    )
+    made = "import os, pandas\nfor batch, minutes in enumerate([5, 7, 9]):\n"
+    made += "    os.makedirs(path := f'out/delays/batch_id={batch}')\n"
+    made += "    pandas.DataFrame([('UA', '2013-01-01', minutes)], columns=['carrier', 'day', 'minutes'])"
+    reader.python(made + ".to_parquet(f'{path}/part.parquet')\n")
+    assert reader.python(f"{by_pandas}\nprint(newest.minutes.tolist())") == "[9]\n"
+    began = "from pyspark.sql import SparkSession\n"
+    began += "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', False).getOrCreate()\n"
+    selected = placed(by_spark, {"spark.sql(": "newest = spark.sql("})
+    assert "[9]" in reader.python(f"{began}{selected}\nprint([row.minutes for row in newest.collect()])")
 
 
 def test_the_pipeline_of_getting_started(reader: Reader) -> None:

@@ -18,8 +18,6 @@ OUTPUT: Final = "tests/cluster/test_documented_output.py"
 CHAPTERS: Final = "tests/unit/testing/test_how_it_works.py"
 TESTING: Final = "tests/unit/testing/test_testing_docs.py"
 KEYS: Final = "tests/unit/pipelines/test_json_schema.py"
-PYTHON: Final = "tests/spark/test_pipeline_python.py"
-"""The pipeline; how a table is read by pandas and Spark was tried by hand."""
 DIAGRAMS: Final = "tests/unit/tools/test_docs_site.py"
 COMMANDS: Final = "tests/unit/cli/test_documented_commands.py"
 """Whether each command of any page is there, and takes what it is given; those of most pages are run by others."""
@@ -32,7 +30,7 @@ HELD: Final = {
     "docs/getting-started.md": {"": FIRST_STEPS},
     "docs/how-it-works.md": {"python": CHAPTERS, "mermaid": DIAGRAMS},
     "docs/operating.md": {"": SERVERS, "yaml": SERVERS, "python": SERVERS, "properties": SERVERS},
-    "docs/pipelines.md": {"": COMMANDS, "yaml": KEYS, "python": PYTHON, "sql": "DuckDB is none of what tests have"},
+    "docs/pipelines.md": {"": COMMANDS, "yaml": KEYS, "python": EXAMPLES, "sql": "DuckDB is none of what tests have"},
     "docs/state-machines.md": {"mermaid": DIAGRAMS},
     "docs/testing.md": {"python": TESTING, "yaml": KEYS, "ini": TESTING},
     "docs/zh/getting-started.md": {"": "tests/unit/tools/test_translations.py"},
