@@ -69,9 +69,9 @@ def _headline(known: list[Alert], unknown: list[Alert]) -> Html:
 def _row(each: Alert, visit: Visit) -> list[Content]:
     kinds = {AlertState.PENDING: "warning", AlertState.QUIET: "good"}
     kind = kinds.get(each.state) or ("bad" if each.rule.severity is Severity.CRITICAL else "warning")
-    state: Content = mark(kind, each.state.value)
+    state: Content = tag("span", mark(kind, each.state.value), class_="whole")
     if each.state is AlertState.PENDING:
-        state = [state, tag("small", f" for {each.rule.for_seconds // 60} min")]
+        state = [state, tag("div", tag("small", f"for {each.rule.for_seconds // 60} min"))]
     since: Content = None
     if each.since_ms is not None:
         since = f"{moment(each.since_ms, visit.now_ms)} UTC, {span(visit.now_ms - each.since_ms)} ago"
