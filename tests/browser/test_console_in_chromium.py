@@ -61,7 +61,7 @@ ELSEWHERE = {"write", "change", "login"}
 """Pages that other tests here look at: they want rights, or a login."""
 SECONDS_MAX = 2.0
 # What is moved away from the broker that dies, and how fast: minutes, unless it is cancelled.
-MOVED_BYTES, MOVE_RATE = 6 << 20, 20_000
+MOVED_BYTES, MOVE_RATE = 16 << 20, 20_000
 PICTURES = os.environ.get("BARNABAS_PICTURES")
 # The elements with text of their own whose contrast is below what WCAG 2 wants (4.5, or 3 for large text).
 TOO_FAINT = """(() => {
