@@ -407,6 +407,19 @@ def test_a_leader_waits_as_ever_when_what_was_behind_is_not_fetched_any_more() -
     in_setting(test)
 
 
+def test_what_falls_behind_soon_after_finds_its_fetcher_still_there_and_keeps_it() -> None:
+    async def test(setting: Setting) -> None:
+        leader = setting.leader
+        setting.follow({BEHIND: 100, LIVE: 0})
+        await setting.until(lambda: setting.places() == {"0-2": {BEHIND, LIVE}, "1-2": set()})
+        leader.in_sync.discard(BEHIND)
+        leader.grow(BEHIND, 15_000)  # it takes longer than an empty fetcher is kept
+        await setting.until(lambda: setting.has_all([BEHIND]))
+        assert len(leader.links) == 2
+
+    in_setting(test)
+
+
 def test_a_fetcher_that_is_made_while_others_catch_up_waits_shortly() -> None:
     async def test(setting: Setting) -> None:
         setting.follow({BEHIND: 5_000})
