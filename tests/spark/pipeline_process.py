@@ -25,10 +25,10 @@ from barnabas.pipelines import parquet_sink
 write = parquet_sink.write_hidden
 
 
-def write_or_wait(frame, directory, batch_id):
+def write_or_wait(frame, directory, batch_id, *more):
     if batch_id >= {first}:
         frame.sparkSession.sql("SELECT java_method('java.lang.Thread', 'sleep', 3600000L) FROM range(1)").collect()
-    return write(frame, directory, batch_id)
+    return write(frame, directory, batch_id, *more)
 
 
 parquet_sink.write_hidden = write_or_wait

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def write_hidden(frame: DataFrame, directory: Path, batch_id: int) -> Path:
-    """Writes a batch beside the table, under a name that readers of Parquet skip; returns where."""
-    being_written = directory / f".{BATCH_PREFIX}{batch_id}.being-written"
+def write_hidden(frame: DataFrame, directory: Path, batch_id: int, run: str = "") -> Path:
+    """Writes a batch beside the table, under a name that readers of Parquet skip; returns where.
+
+    `run` is in the name: what another run, which was killed, has left under way is not written into the same place.
+    """
+    being_written = directory / f".{BATCH_PREFIX}{batch_id}{f'.{run}' if run else ''}.being-written"
     frame.write.mode("overwrite").parquet(spark_path(being_written))
     return being_written
 
@@ -33,6 +37,7 @@ class ParquetWriter(SinkWriter):
         self._sink = sink
         self._table = ParquetTable(sink.directory)
         self._being_written: Path | None = None
+        self._run = secrets.token_hex(4)
 
     def check(self, state: StateDirectory, state_id: str | None) -> None:
         """Sees that the table is what batches of this state have made: those of two counts would make a wrong one."""
@@ -64,7 +69,7 @@ class ParquetWriter(SinkWriter):
     def write(self, frame: DataFrame, batch_id: int) -> Written:
         """Writes the batch where no reader sees it."""
         self._table.note_columns(dict(frame.dtypes))
-        self._being_written = write_hidden(frame, self._sink.directory, batch_id)
+        self._being_written = write_hidden(frame, self._sink.directory, batch_id, self._run)
         return Written(is_computed=True, is_held=True)
 
     def commit(self, batch_id: int, offsets: Offsets) -> None:

@@ -6,7 +6,7 @@ OUTBOX/batch-N/manifest.json   the topics, and the files of each: names, bytes, 
                                record that has a key and no value is empty, or, among those in base64, NO_VALUE
        batch-N/0/sender=2/     the same of a batch that several senders may send (0057): all records of a key are in
                                one of these
-       .batch-N.being-written/ what Spark is writing, or a killed run was
+       .batch-N.RUN.being-written/  what Spark is writing, or a killed run was
 
 INVARIANT: a `batch-N` is on the disk, whole, from the moment it has this name, and neither its files nor who sends
 which of them ever change.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import secrets
 import shutil
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -126,10 +127,12 @@ class StagedBatches:
         """Batches of another state have the same numbers, and are none of this one's."""
         self.directory = directory
         self._state_id = state_id
+        # What a run that was killed has left under way writes beside what this one does, and not into it.
+        self._run = secrets.token_hex(4)
 
     def being_written(self, batch_id: int, number: int) -> Path:
         """Where the records of the batch for the topic of that number are to be written."""
-        return self.directory / f".{_PREFIX}{batch_id}.being-written" / str(number)
+        return self.directory / f".{_PREFIX}{batch_id}.{self._run}.being-written" / str(number)
 
     def publish(
         self,

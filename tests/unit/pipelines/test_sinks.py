@@ -292,7 +292,7 @@ def test_a_batch_is_on_the_disk_in_the_order_that_a_loss_of_power_needs(
         done.append(f"to {target.name}")
         return rename(path, target)
 
-    def write(_frame: object, directory: Path, batch_id: int) -> Path:
+    def write(_frame: object, directory: Path, batch_id: int, _run: str) -> Path:
         import pyarrow as pa
         from pyarrow import parquet
 
