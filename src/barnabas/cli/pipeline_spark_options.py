@@ -35,7 +35,9 @@ class ClusterOptions:
 
 
 _OPTIONS = (
-    click.option("--master", "--remote", metavar="URL", help="Where Spark works: local[*], or spark://HOST:PORT."),
+    click.option(
+        "--master", "--remote", metavar="URL", help="Where Spark works: local[*], spark://HOST:PORT or sc://HOST:PORT."
+    ),
     click.option("--driver-host", metavar="ADDRESS", help="The address by which executors reach this machine."),
     click.option("--driver-memory", metavar="SIZE", help="Memory of Spark's process here, such as 2g."),
     click.option("--executor-memory", metavar="SIZE", help="Memory of each executor on a cluster; 1g."),

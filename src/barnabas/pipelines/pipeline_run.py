@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from barnabas.pipelines.bounded_batches import BoundedBatches, RangePassed
 from barnabas.pipelines.cluster_access import access_of_pipeline
 from barnabas.pipelines.cluster_identity import read_identity
+from barnabas.pipelines.connect_batches import QueryBatches
 from barnabas.pipelines.dead_letters import LetterBook, LetterWriter, letter_sources, where_they_go
 from barnabas.pipelines.definition import (
     Pipeline,
@@ -96,6 +97,7 @@ class PipelineRun:
         self._schemas = SchemaLearner(pipeline, self._kafka, state, session)
         self._letters = LetterBook(pipeline, state)
         self._queries: dict[str, RunningQuery] = {}
+        self._batches = QueryBatches(session)
         self._events = QueryEvents()
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._notes = RunNotes(stop)
@@ -171,6 +173,7 @@ class PipelineRun:
                     if not running.is_done and running.handle is not None:
                         with contextlib.suppress(Exception):  # what has ended the run says more
                             running.handle.stop()
+                self._batches.close()
         self._tell_lines()
 
     def summary(self, began: float) -> RunSummary:
@@ -212,7 +215,7 @@ class PipelineRun:
             .writeStream.queryName(view)
             .outputMode(running.mode.value)
             .option("checkpointLocation", spark_path(self._state.checkpoint(view)))
-            .foreachBatch(running.writer)
+            .foreachBatch(self._batches.function(view, running.writer))
         )
         if running.is_last_alone:
             writer = writer.trigger(once=True)
@@ -222,7 +225,7 @@ class PipelineRun:
             writer = writer.trigger(processingTime=f"{self._pipeline.trigger_ms or 0} milliseconds")
         running.writer.error = None
         self._schemas.starts(view)
-        running.handle = writer.start()
+        running.handle = self._batches.start(writer)
 
     def _turn(self, group: GroupOffsets) -> None:
         """One look at everything: events, lines to be told, a wish to stop, queries that have ended."""

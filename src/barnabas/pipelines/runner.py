@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 from barnabas.pipelines.backfill import refuse_half_replaced
 from barnabas.pipelines.cluster_access import open_options, spark_access
 from barnabas.pipelines.cluster_identity import read_identity
+from barnabas.pipelines.connect_session import (
+    connect_session,
+    end_left_session,
+    is_silence,
+    refuse_what_connect_has_not,
+)
 from barnabas.pipelines.connector import jars_of, refuse_missing_classes
-from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped
+from barnabas.pipelines.definition import Pipeline, PipelineError, RunStopped, SparkEndedError
 from barnabas.pipelines.java import find_java
 from barnabas.pipelines.jvm import LOG_NAME
 from barnabas.pipelines.lost_records import refuse_lost_records
@@ -101,9 +107,21 @@ def _run(
     pipeline: Pipeline, options: RunOptions, progress: ProgressSink, stop: threading.Event, state: StateDirectory
 ) -> RunSummary:
     began = time.monotonic()
+    if options.cluster.is_connect:
+        refuse_what_connect_has_not(pipeline, options)
+        end_left_session(state.directory, options.cluster, progress.said)
     try:
         with _taken_state(pipeline, options, progress, stop, state) as outboxes, spark_access(pipeline) as access:
             options = replace(options, access=access.options if options.cluster.is_here else open_options(pipeline))
+            if options.cluster.is_connect:
+                with connect_session(
+                    pipeline,
+                    options.cluster,
+                    state.directory,
+                    settings_of(pipeline),
+                    tuple(name for name, _ in options.access),
+                ) as session:
+                    return _run_in(session, pipeline, options, progress, stop, state, outboxes, began)
             java = find_java()
             jars = () if is_submitted() else jars_of(pipeline, java, options.jars_directory, progress.said, stop)
             # Killed with kill -9, this process lets go of the state while Spark's still writes.
@@ -182,6 +200,9 @@ def _run_in(
     except RunStopped:
         pass  # before its first batch
     except PySparkException as error:
+        if options.cluster.is_connect and is_silence(error):
+            message = f"the Spark Connect server at {options.cluster.master} has ended, or is not reached any more"
+            raise SparkEndedError(f"{message} ({spark_message(error)}): run it again when it is there") from error
         raise PipelineError(f"Spark failed: {spark_message(error)}; {log_path} may say more") from error
     except (Py4JError, ConnectionError) as error:
         raise PipelineError(f"Spark's process ended unexpectedly ({error}); {log_path} may say why") from error

@@ -81,6 +81,8 @@ def spark_session(options: SparkOptions, stop: threading.Event | None = None) ->
     RunStopped when `stop` is set before its process is there.
     """
     pyspark_version()
+    if options.cluster.is_connect:
+        raise PipelineError("only `barnabas pipeline run` goes through Spark Connect: name another --master")
     if is_submitted():
         with submitted_session(options) as session:
             yield session
@@ -132,9 +134,19 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
         # Workers in Python take a time without a zone, of rows and of state, for one of their own.
         "spark.executorEnv.TZ": "UTC",
+        **settings_at_any_time(),
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        "spark.redaction.regex": HIDDEN_NAMES,
+        "spark.sql.redaction.options.regex": f"{HIDDEN_NAMES}|(?i)url",
+    }
+
+
+def settings_at_any_time() -> dict[str, str]:
+    """Those of them that a session takes also from a Spark that was started without."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
         # Spark's 200 would cost a small query tens of seconds. State is kept in so many parts for good.
         "spark.sql.shuffle.partitions": str(shuffle_partitions()),
         # Spark's own form, INT96, has no statistics, and is deprecated.
@@ -142,9 +154,6 @@ def session_settings(options: SparkOptions) -> dict[str, str]:
         "spark.sql.streaming.pollingDelay": f"{_POLLING_DELAY_MS}ms",
         # A batch that is cut short is interrupted first; what does not heed that ends with the process.
         "spark.sql.streaming.stopTimeout": f"{_STOP_TIMEOUT_SECONDS}s",
-        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.redaction.regex": HIDDEN_NAMES,
-        "spark.sql.redaction.options.regex": f"{HIDDEN_NAMES}|(?i)url",
     }
 
 

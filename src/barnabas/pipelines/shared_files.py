@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from barnabas.pipelines.definition import Pipeline, PipelineError, TableSink
+from barnabas.pipelines.spark_internals import default_parallelism
 from barnabas.pipelines.state_directory import spark_path
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def _is_shared(session: SparkSession, place: Path) -> bool:
     from pyspark.errors import PySparkException
 
     probe = place / f"{_PROBE}{uuid.uuid4().hex}"
-    tasks = max(2, _TASKS_OF_A_CORE * session.sparkContext.defaultParallelism)
     try:
+        tasks = max(2, _TASKS_OF_A_CORE * default_parallelism(session))
         numbers = session.range(0, tasks, numPartitions=tasks)
         numbers.selectExpr("CAST(id AS STRING)").write.text(spark_path(probe))
         written = [part.read_text(encoding="utf-8").split() for part in probe.glob("part-*")]

@@ -24,6 +24,7 @@ _LOCAL: Final = re.compile(r"local(\[(\*|[1-9]\d{0,3})\])?")
 _STANDALONE: Final = re.compile(
     r"spark://([^\s,/:]+|\[[0-9a-fA-F:]+\]):(\d{1,5})(,([^\s,/:]+|\[[0-9a-fA-F:]+\]):\d{1,5})*"
 )
+_CONNECT: Final = re.compile(r"sc://([^\s,/:;]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?(/(;use_ssl=(true|false))?)?")
 _MEMORY: Final = re.compile(r"[1-9]\d{0,6}[kmgt]b?", re.IGNORECASE)
 # A machine that nobody has to reach: the system only says by which of its addresses it would be.
 _PORT: Final = 9
@@ -39,6 +40,11 @@ class SparkCluster:
     executor_memory: str | None = None
     executor_cores: int | None = None
     cores: int | None = None
+
+    @property
+    def is_connect(self) -> bool:
+        """Whether Spark is one that is there already, behind a server of Spark Connect."""
+        return self.master.startswith("sc://")
 
     @property
     def is_local(self) -> bool:
@@ -94,18 +100,24 @@ def spark_cluster(
     """What the options of a command say. Raises PipelineError, with what to do, for a master that it cannot be."""
     chosen = (master or "local[*]").strip()
     if chosen.startswith("sc://"):
-        raise PipelineError(
-            "a pipeline cannot run through Spark Connect: it writes each batch from this process, looks at the plan of "
-            "each query, and asks for its counts while a batch is written, which Connect's protocol does not give to a "
-            "client. Run it as the driver, with --master spark://HOST:PORT, or by spark-submit"
-        )
+        if not _CONNECT.fullmatch(chosen):
+            raise PipelineError(
+                f'--master "{chosen}" must be sc://HOST:PORT, or sc://HOST:PORT/;use_ssl=true: sessions and users are '
+                "named by the run, and a token is not there yet"
+            )
+        if driver_host or driver_memory or executor_memory or executor_cores or cores:
+            message = "--driver-host, --driver-memory, --executor-memory, --executor-cores and --cores"
+            raise PipelineError(f"{message} are the Spark Connect server's to say, which has started its Spark")
+        return SparkCluster(chosen)
     if chosen.startswith(("yarn", "k8s://", "mesos://")):
         raise PipelineError(
             f"--master {chosen} is for spark-submit, which prepares its containers: spark-submit --master {chosen} "
             '--jars "$(barnabas pipeline jars FILE)" "$(barnabas pipeline submit-script)" run FILE'
         )
     if not _LOCAL.fullmatch(chosen) and not _STANDALONE.fullmatch(chosen):
-        raise PipelineError(f'--master "{chosen}" must be local, local[4], local[*] or spark://HOST:PORT')
+        raise PipelineError(
+            f'--master "{chosen}" must be local, local[4], local[*], spark://HOST:PORT or sc://HOST:PORT'
+        )
     for option, memory in (("--driver-memory", driver_memory), ("--executor-memory", executor_memory)):
         if memory is not None and not _MEMORY.fullmatch(memory):
             raise PipelineError(f'{option} "{memory}" must be a number and a unit, such as 512m or 2g')

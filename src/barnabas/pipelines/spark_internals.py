@@ -1,4 +1,7 @@
-"""The few questions to Spark that pyspark has no public way to ask: each one here, each through the Java gateway."""
+"""The few questions to Spark that pyspark has no public way to ask: each one here, each through the Java gateway.
+
+Of a session of Spark Connect, which has none, `connect_questions` asks those that a run there needs, or nobody does.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from barnabas.pipelines import connect_questions
+from barnabas.pipelines.connect_batches import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +27,8 @@ def refusal_of_output_mode(session: SparkSession, frame: DataFrame, output_mode:
     """
     from pyspark.errors import AnalysisException
 
+    if is_connect(session):
+        return connect_questions.refusal_of_output_mode(frame, output_mode)
     jvm = session._jvm  # noqa: SLF001
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode)()
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
@@ -34,6 +42,8 @@ def refusal_of_output_mode(session: SparkSession, frame: DataFrame, output_mode:
 
 def aggregates_a_stream(frame: DataFrame) -> bool:
     """Whether rows of a stream are aggregated anywhere in the frame's plan (and not only those of a table)."""
+    if is_connect(frame.sparkSession):
+        return connect_questions.aggregates_a_stream(frame)
     return any(
         "Aggregate" in node.nodeName() and node.isStreaming()
         for node in _nodes(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
@@ -63,6 +73,8 @@ def is_of_session(session: SparkSession, frame: DataFrame) -> bool:
 
 def columns_parquet_refuses(session: SparkSession, frame: DataFrame) -> list[str]:
     """The columns of the frame, with their types, that Spark cannot write to Parquet."""
+    if is_connect(session):
+        return connect_questions.columns_parquet_refuses(frame)
     jvm = session._jvm  # noqa: SLF001
     parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
     fields = frame._jdf.schema().fields()  # noqa: SLF001
@@ -77,12 +89,21 @@ def observed_in_batch(session: SparkSession, query: str, metric: str) -> int | N
     """What a running query has counted, by the name of the query and of its metric, which is one number, in the batch
     that it is writing: complete once its rows are written. None where Spark does not tell.
     """
+    if is_connect(session):
+        return None
     for running in session.streams.active:
         if running.name == query:
             execution = running._jsq.streamingQuery().lastExecution()  # noqa: SLF001
             found = execution.observedMetrics().get(metric)
             return int(found.get().getLong(0)) if found.isDefined() else None
     return None
+
+
+def default_parallelism(session: SparkSession) -> int:
+    """Into how many tasks Spark divides what nobody divides: the cores that it has, at least two."""
+    if is_connect(session):
+        return connect_questions.default_parallelism(session)
+    return int(session.sparkContext.defaultParallelism)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

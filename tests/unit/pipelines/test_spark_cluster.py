@@ -42,10 +42,19 @@ def test_executors_get_the_jars_and_javas_options_and_what_was_asked_for() -> No
     assert (memory_bytes("512m"), memory_bytes("2GB")) == (512 << 20, 2 << 30)
 
 
+@pytest.mark.parametrize("master", ["sc://host", "sc://host:15002", "sc://[::1]:1/;use_ssl=true", "sc://10.0.0.1:9/"])
+def test_a_server_of_spark_connect_has_a_spark_that_is_there_already(master: str) -> None:
+    cluster = spark_cluster(master)
+    assert (cluster.is_connect, cluster.is_local, cluster.is_here) == (True, False, False)
+    assert not spark_cluster("spark://host:1").is_connect
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("sc://host:15002",), "cannot run through Spark Connect"),
+        (("sc://host:15002/;token=abc",), "must be sc://HOST:PORT"),
+        (("sc://host:15002/;session_id=a",), "must be sc://HOST:PORT"),
+        (("sc://host:15002", None, None, "2g"), "are the Spark Connect server's to say"),
         (("yarn",), "is for spark-submit"),
         (("k8s://https://host",), "is for spark-submit"),
         (("spark://host",), "must be local, "),
