@@ -52,7 +52,7 @@ struct connection {
 
 static struct { uint8_t *bytes; size_t length; } file_of_frames, *frames;
 static struct { long offset_at, batch_at; uint64_t stride, count; } changes;
-static struct { long wanted, begun, done, errors; uint64_t bytes_in, bytes_out; double *seconds; } run;
+static struct { long wanted, begun, done, errors, error_code; uint64_t bytes_in, bytes_out; double *seconds; } run;
 static struct { pid_t process; clockid_t clock; long block; int signals[2]; } turns;
 static size_t frame_count, longest;
 static uint32_t crc_table[256];
@@ -222,7 +222,10 @@ static void send_more(struct connection *connection, uint32_t number) {
 
 static void response_complete(struct connection *connection) {
   run.seconds[run.done++] = now() - connection->sent_at[connection->oldest++ % DEPTH_MAX];
-  run.errors += connection->error_bytes[0] || connection->error_bytes[1];
+  if (connection->error_bytes[0] || connection->error_bytes[1]) {
+    run.errors++;
+    run.error_code = connection->error_bytes[0] << 8 | connection->error_bytes[1];
+  }
   connection->unanswered--;
   connection->size_have = connection->have = 0;
 }
@@ -353,8 +356,8 @@ int main(int argc, char **argv) {
   }
   double seconds = now() - began;
   qsort(run.seconds, (size_t)run.done, sizeof *run.seconds, by_size);
-  printf("\"seconds\": %.6f, \"requests\": %ld, \"bytes_out\": %.0f, \"bytes_in\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"errors\": %ld}\n",
+  printf("\"seconds\": %.6f, \"requests\": %ld, \"bytes_out\": %.0f, \"bytes_in\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"errors\": %ld, \"last_error_code\": %ld}\n",
          seconds, run.done, (double)run.bytes_out, (double)run.bytes_in, run.seconds[run.done / 2] * 1e6,
-         run.seconds[run.done * 99 / 100] * 1e6, run.errors);
+         run.seconds[run.done * 99 / 100] * 1e6, run.errors, run.error_code);
   return run.errors != 0;
 }
