@@ -189,6 +189,13 @@ class FetcherPartitions:
             self._mark(topic_partition)
         return fetched
 
+    def hand_over(self, topic_partition: TopicPartition) -> None:
+        """As `remove`, of what another fetcher goes on with: the next request tells the leader, whatever else there is
+        to say. With every one that does not it would read what the leader has heard last here, and take that for what
+        this broker has, though the other one has said more."""
+        if self.remove(topic_partition) is not None:
+            self._mark_urgent(topic_partition)
+
     def mark(self, fetched: FetchedPartition) -> None:
         """The position of a partition that is here may have changed."""
         self._mark(fetched.topic_partition)

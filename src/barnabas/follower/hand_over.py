@@ -24,7 +24,8 @@ class HandOver:
 
     A partition that is behind goes at once. One that has caught up goes with the second answer: the request before that
     has told the leader what we have, so it is in the ISR, or about to be, and brings no more than what is written now.
-    Invariant: nothing is handed over while a request that names it is on its way, or waits for anything but an answer.
+    Invariants: nothing is handed over while a request that names it is on its way, or waits for anything but an answer;
+    the next request of the fetcher that had it says that it does not fetch it any more.
     """
 
     __slots__ = ("_found", "_is_for_behind", "_tell", "_told")
@@ -57,6 +58,6 @@ class HandOver:
             due, self._told = self._told, due
         leaving = [fetched for fetched in due.values() if partitions.holds(fetched) and fetched.position() is not None]
         for fetched in leaving:
-            partitions.remove(fetched.topic_partition)
+            partitions.hand_over(fetched.topic_partition)
         if leaving:
             self._tell([fetched.taken_over() for fetched in leaving])

@@ -433,6 +433,25 @@ def test_a_fetcher_that_is_made_while_others_catch_up_waits_shortly() -> None:
     in_setting(test)
 
 
+@pytest.mark.parametrize("named_max", [1, 4, 512])
+def test_what_is_handed_over_is_forgotten_at_once_however_much_is_to_be_named(
+    named_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader would read it for both sessions, and take what the former one has said for what the follower has."""
+    monkeypatch.setattr("barnabas.follower.replica_fetcher.NAMED_MAX", named_max)
+
+    async def test(setting: Setting) -> None:
+        numbers = range(24)
+        setting.follow({number: 3 + 2 * number for number in numbers})
+        for _ in range(200):
+            await asyncio.sleep(0.005)
+            assert not setting.leader.named_twice
+        await setting.until(lambda: setting.has_all(numbers))
+        await setting.until(lambda: setting.places() == {"0-2": set(numbers)})
+
+    in_setting(test)
+
+
 def test_nothing_is_handed_over_before_it_is_written() -> None:
     async def test(setting: Setting) -> None:
         setting.writes.is_slow = True
