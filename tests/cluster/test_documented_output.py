@@ -23,7 +23,7 @@ from barnabas.wire.messages import ProduceRequest
 from barnabas.wire.record_builder import RecordBatchBuilder
 from tests.support import hanging_transactions
 from tests.support.broker_process import BrokerCluster, broker_cluster
-from tests.support.documented import Folder, blocks_of, commands_of, placed, prints
+from tests.support.documented import COMMAND_SECONDS, Folder, blocks_of, commands_of, placed, prints
 from tests.support.retention import RETENTION_DOES_NOT_RUN
 from tests.support.waiting import wait_until
 from tests.support.wire_calls import call, create_assigned_topic, leaders
@@ -123,7 +123,7 @@ def hold(
         assert " ".join(part.split()) in " ".join(shown.split()), f"{part} is not in:\n{shown}"
     commands = commands_of(shown)
     for (command, documented), status in zip(commands, statuses or [0] * len(commands), strict=True):
-        found, output = folder.typed(command, **variables)
+        found, output = folder.typed(command, COMMAND_SECONDS, **variables)
         assert found == status, f"{command}\n{output}"
         if documented:
             assert prints(documented, output, varying), f"the page has\n{documented}\nand it is\n{output}"
