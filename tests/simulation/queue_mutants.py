@@ -9,7 +9,7 @@ from barnabas.log.partition.log_flusher import LogFlusher
 from barnabas.log.partition.log_services import LogServices
 from barnabas.log.partition.log_state import LogState
 from barnabas.log.partition.queued_log import QueuedLogFlusher, QueuedLogState
-from barnabas.testing.cluster_plans import FLUSHED
+from barnabas.testing.cluster_plans import FLUSHED, POWER
 from tests.simulation.mutants import Mutant
 
 if TYPE_CHECKING:
@@ -39,9 +39,22 @@ def end_before_writing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueuedLogState, "update_high_watermark", LogState.update_high_watermark)
 
 
+def await_what_is_not_there(patch: pytest.MonkeyPatch) -> None:
+    """A high watermark beyond the end counts for whatever gets those offsets later, without any follower."""
+
+    def update(self: QueuedLogState, offset: int) -> int:
+        found = LogState.update_high_watermark(self, min(offset, self.written_end_offset))
+        self._awaited_high_watermark = offset
+        return found
+
+    patch.setattr(QueuedLogState, "update_high_watermark", update)
+
+
 _OFF_THE_LOOP = dataclasses.replace(FLUSHED, writes=("offload",))
+_POWER_OFF_THE_LOOP = dataclasses.replace(POWER, writes=("offload",))
 QUEUE_MUTANTS = (
     Mutant("a sync before the write", _OFF_THE_LOOP, sync_before_writing),
     Mutant("acknowledged before it is written", _OFF_THE_LOOP, acknowledge_before_writing),
     Mutant("an end that is not written", _OFF_THE_LOOP, end_before_writing),
+    Mutant("committed by what was said of others", _POWER_OFF_THE_LOOP, await_what_is_not_there),
 )

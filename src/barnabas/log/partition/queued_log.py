@@ -55,8 +55,12 @@ class QueuedLogState(LogState):
         self._awaited_high_watermark = NO_OFFSET
 
     def update_high_watermark(self, offset: int) -> int:
-        """As of a `LogState`. What a leader says of records that are not written comes to count when they are."""
-        self._awaited_high_watermark = offset
+        """As of a `LogState`. What is said of records that are not written comes to count when they are.
+
+        Invariant: of nothing beyond the present end. What takes those offsets later, from another leader or, once this
+        broker leads, from producers, is committed by nobody yet.
+        """
+        self._awaited_high_watermark = min(offset, self.log_end_offset)
         return super().update_high_watermark(min(offset, self.written_end_offset))
 
     def increase_high_watermark(self, offset: int) -> bool:

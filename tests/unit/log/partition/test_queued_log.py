@@ -91,6 +91,30 @@ def test_what_is_not_written_is_there_for_nobody_and_what_a_leader_says_of_it_co
         simulation.run_on(simulation.machine("broker"), main, limit_seconds=1_000.0)
 
 
+@pytest.mark.parametrize("said", [2, 3, 100])
+def test_what_is_said_of_records_that_are_not_there_does_not_count_for_those_that_come_in_their_place(
+    said: int,
+) -> None:
+    """A leader, or the checkpoint of a log that has lost its end with the power, has a high watermark beyond the end;
+    the broker leads then, and commits what its followers have."""
+
+    async def main(host: Host) -> None:
+        async with log_broker(host, *DIRECTORIES, settings=OFFLOAD) as broker:
+            log = broker.log()
+            log.append_as_leader(records(b"written"), 0)
+            await broker.written(log)
+            log.append_as_leader(records(b"not yet"), 0)
+            assert log.update_high_watermark(said) == 1
+            for _ in range(3):
+                log.append_as_leader(records(b"of the next epoch"), 1)
+                await broker.written(log)
+                assert log.high_watermark == 2
+            assert log.log_end_offset == 5
+
+    with Simulation(1) as simulation:
+        simulation.run_on(simulation.machine("broker"), main, limit_seconds=1_000.0)
+
+
 @pytest.mark.parametrize("seed", simulation_seeds(3))
 def test_what_was_truncated_says_nothing_of_what_came_in_its_place(seed: int) -> None:
     """It was in the queue, and is written before what has its offsets now."""
