@@ -98,6 +98,7 @@ class FetcherManager:
             fetcher = self._fetcher_of.pop(topic_partition, None)
             if fetcher is not None:
                 fetcher.remove((topic_partition,))
+                self._has_less(fetcher)
 
     def take_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """A topic without id has got one in the present leader epoch."""
@@ -108,7 +109,9 @@ class FetcherManager:
     def add_failed(self, topic_partition: TopicPartition) -> None:
         """A fetcher has given the partition up."""
         self.failed.add(topic_partition)
-        self._fetcher_of.pop(topic_partition, None)
+        fetcher = self._fetcher_of.pop(topic_partition, None)
+        if fetcher is not None:
+            self._has_less(fetcher)
 
     def close_idle(self) -> None:
         """Ends the fetchers that have no partition left."""
@@ -164,9 +167,20 @@ class FetcherManager:
         self._give(other, partitions)
         if not self._is_for_behind(key):
             fetcher.wait_shortly(True)
-        elif not len(fetcher):
-            other.wait_shortly(False)
-            self._context.timers.call_after(_KEPT_EMPTY_MS, functools.partial(self._end_empty, key, fetcher))
+        else:
+            self._has_less(fetcher)
+
+    def _has_less(self, fetcher: ReplicaFetcher) -> None:
+        """Some of its partitions have left a fetcher: if it is one of what is behind, and has no more, nothing comes
+        back from it."""
+        if len(fetcher):
+            return
+        for key, each in self._fetchers.items():
+            if each is fetcher and self._is_for_behind(key):
+                beside = self._fetchers.get(self._beside(key))
+                if beside is not None:
+                    beside.wait_shortly(False)
+                self._context.timers.call_after(_KEPT_EMPTY_MS, functools.partial(self._end_empty, key, fetcher))
 
     def _end_empty(self, key: tuple[int, int], fetcher: ReplicaFetcher) -> None:
         if self._fetchers.get(key) is fetcher and not len(fetcher):

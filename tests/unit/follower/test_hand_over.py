@@ -420,6 +420,26 @@ def test_what_falls_behind_soon_after_finds_its_fetcher_still_there_and_keeps_it
     in_setting(test)
 
 
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_leader_waits_as_ever_when_what_was_behind_has_failed(has_failed: bool) -> None:
+    """As where a log directory fails: nobody asks for idle fetchers to end then."""
+
+    async def test(setting: Setting) -> None:
+        setting.follow({BEHIND: 5_000, LIVE: 0})
+        await setting.until(lambda: setting.places().get("1-2") == {BEHIND})
+        if has_failed:
+            setting.writes.is_slow = True
+            await setting.until(lambda: len(setting.writes.waiting) == 1)
+            setting.writes.waiting.pop()(KafkaError(56, "no room"))
+        else:
+            setting.manager.remove([of(BEHIND)])
+        await asyncio.sleep(20.0)
+        assert setting.leader.link(0).waits_ms[-1] == USUAL_MS
+        assert setting.places() == {"0-2": {LIVE}}
+
+    in_setting(test)
+
+
 def test_a_fetcher_that_is_made_while_others_catch_up_waits_shortly() -> None:
     async def test(setting: Setting) -> None:
         setting.follow({BEHIND: 5_000})
