@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 
+def is_behind(lag: int) -> bool:
+    """Whether a partition is behind that lacks so many records of its leader's high watermark."""
+    return lag > 0
+
+
 class HandOver:
     """What one fetcher hands over to the other.
 
@@ -42,7 +47,7 @@ class HandOver:
     def answered(self, fetched: FetchedPartition) -> None:
         """An answer has said how far the leader is."""
         topic_partition = fetched.topic_partition
-        if bool(fetched.lag) is not self._is_for_behind:
+        if is_behind(fetched.lag or 0) is not self._is_for_behind:
             self._found[topic_partition] = fetched
         elif self._found or self._told:
             self._found.pop(topic_partition, None)
