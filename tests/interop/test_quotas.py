@@ -326,7 +326,13 @@ def test_of_several_quotas_the_same_one_holds_at_both(both: Both, setter: int) -
                 f"{broker_id} knows {levels}",
                 PATIENCE_SECONDS,
             )
-            assert level_of(both, broker_id, client_id) == (levels[0] if levels else None), (broker_id, levels)
+            holds = levels[0] if levels else None
+            # On a busy machine a window of the rate may end between two records.
+            wait_until(
+                lambda b=broker_id, client=client_id, level=holds: level_of(both, b, client) == level,  # type: ignore[misc]
+                f"the level {holds} of {levels} holds at {broker_id}",
+                PATIENCE_SECONDS,
+            )
     clear(both, setter)
     assert both.quotas() == {}
 
